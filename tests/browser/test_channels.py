@@ -106,11 +106,13 @@ async def test_a_key_is_tested_when_it_is_left_and_the_provider_says_what_is_wro
 ) -> None:
     page, (good_key, _) = ada.page, OTHER_KEYS
     provider.keys = (good_key,)
-    await ada.go("/new-channel?provider=custom")
-    await page.get_by_label("Address").fill(provider.base_url)
+    await ada.go("/new-channel")
+    await page.locator("[data-provider=custom]").click()
     before = provider.listings
-    await page.get_by_label(re.compile("^API key")).press_sequentially("half-a-key")
+    await page.get_by_label("Address").fill(provider.base_url)
+    await page.keyboard.press("Tab")
     await expect(page.locator("#check")).to_contain_text("Incorrect API key provided")  # of the address, without a key
+    await page.get_by_label(re.compile("^API key")).press_sequentially("half-a-key")
     assert provider.listings == before + 1, "a key was sent while it was typed"
     await page.keyboard.press("Tab")
     async with asyncio.timeout(10):
@@ -118,6 +120,16 @@ async def test_a_key_is_tested_when_it_is_left_and_the_provider_says_what_is_wro
             await asyncio.sleep(0.02)
     await expect(page.locator("#check")).to_contain_text("Check that the whole key was copied")
     await expect(page.get_by_label(re.compile("^API key"))).to_have_attribute("aria-invalid", "true")
+    await page.get_by_label(re.compile("^API key")).fill(good_key)
+    await page.keyboard.press("Tab")
+    await expect(page.locator("#check")).to_contain_text("3 models found.")
+    await page.get_by_label(re.compile("^API key")).fill("another-key")
+    await page.keyboard.press("Tab")
+    await expect(page.locator("#check")).to_contain_text("Check that the whole key was copied")
+    await expect(page.locator(".ticks input")).to_have_count(0)  # those were models of the former key
+    await page.go_back()
+    await page.go_forward()
+    await expect(page.get_by_label(re.compile("^API key"))).to_have_value("another-key")
     await page.get_by_label(re.compile("^API key")).fill(good_key)
     await page.keyboard.press("Tab")
     await expect(page.locator("#check")).to_contain_text("3 models found.")

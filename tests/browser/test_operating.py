@@ -287,6 +287,19 @@ async def test_settings_are_found_changed_together_undone_and_read_only_where_th
     await expect(page.locator(".toast.bad")).to_be_visible()
 
 
+async def test_a_list_of_settings_has_a_line_for_each_value(site: VisitedGateway, ada: Visitor) -> None:
+    page = ada.page
+    patterns = ["staff=EMP-\\d{5,6}", "order=NO-\\d{4,}"]  # which have commas
+    await ada.go("/settings?topic=privacy")
+    await page.locator("#s-bodies-patterns").fill("\n".join(patterns))
+    await ada.send("Save")
+    settings = (await site.operate("GET", "/settings"))["sections"]
+    assert settings["bodies"]["patterns"]["value"] == patterns
+    await expect(page.locator("#s-bodies-patterns")).to_have_value("\n".join(patterns))
+    await ada.send("Undo")
+    await expect(page.locator("#s-bodies-patterns")).to_have_value("")
+
+
 async def test_running_requests_are_seen_and_one_is_cancelled(site: VisitedGateway, ada: Visitor) -> None:
     page = ada.page
     await ada.go("/live")

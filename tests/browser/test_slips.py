@@ -93,6 +93,74 @@ async def test_what_was_written_outlives_the_session_it_was_written_in(site: Vis
     await eve.arrive("/sign-in?next=/console/keys")
 
 
+async def test_a_message_outlives_the_session_when_a_page_looks_something_up(
+    site: VisitedGateway, enter: Enter
+) -> None:
+    sam = await enter("sam", "member")
+    page = sam.page
+    sam.watch.refusals.add(401)
+    await sam.go("/playground")
+    message = page.locator("#message")
+    await message.fill("a long question")
+    member = site.members["sam"]
+    sessions = site.gateway.app[SERVICES].auth.sessions
+    await sessions._members.delete_sessions([one.digest for one in await sessions._members.list_sessions(member.id)])
+    await page.get_by_label("Model", exact=True).select_option("endless")
+    dialog = page.get_by_role("dialog", name="Your session has expired")
+    await dialog.get_by_role("button", name="Close").click()
+    await page.get_by_label("Model", exact=True).select_option("broken")
+    await expect(message).to_have_value("a long question")
+    await message.fill("")
+    await page.get_by_label("Model", exact=True).select_option("m")
+    assert page.url.endswith("/playground"), "the choice of a model is something that was entered, too"
+
+
+async def test_nothing_is_undone_or_replaced_over_what_somebody_else_has_done(
+    site: VisitedGateway, enter: Enter
+) -> None:
+    """Pages that are older than a change: of a key, of weights, and of aliases, which are sent as a whole."""
+    ada = await enter("ada", "administrator")
+    page = ada.page
+    keys = ["provider-key-of-a-team-aaaa", "provider-key-of-a-shop-bbbb"]
+    spec = {"provider": "custom", "base_url": "http://127.0.0.1:9/v1", "api_keys": keys, "models": ["x"]}
+    await site.operate("POST", "/channels?check=none", {**spec, "name": "shared", "model_map": {"a": "x"}})
+    await site.operate("POST", "/channels?check=none", {**spec, "name": "other"})
+    await ada.go("/channels/shared")
+    off = {"status": "disabled"}
+    await site.operate("PATCH", "/channels/shared/keys/2?last4=bbbb", off)
+    await page.locator("#keys tbody tr").nth(1).get_by_role("button", name="Disable").click()
+    await expect(page.locator(".toast")).to_contain_text("The key is disabled")
+    await expect(page.get_by_role("button", name="Undo")).to_have_count(0)
+    assert [key["status"] for key in (await site.operate("GET", "/channels/shared"))["keys"]] == ["active", "disabled"]
+
+    await site.operate("PATCH", "/channels/shared", {"model_map": {"a": "x", "b": "x"}})
+    await page.get_by_role("button", name="Add an alias").click()
+    await page.get_by_label("Name that clients use").last.fill("a")
+    await page.get_by_label("Model of the provider").last.fill("x")
+    await page.locator("form", has=page.locator("[data-aliases]")).get_by_role("button", name="Save").click()
+    assert await page.get_by_label("Name that clients use").last.evaluate("(field) => field.validationMessage") == (
+        "Another row has this name."
+    )
+    await page.get_by_label("Name that clients use").last.fill("c")
+    await page.locator("form", has=page.locator("[data-aliases]")).get_by_role("button", name="Save").click()
+    await expect(page.locator("[data-error-of=model_map]")).to_contain_text("Someone else has changed this")
+    assert (await site.operate("GET", "/channels/shared"))["model_map"] == {"a": "x", "b": "x"}
+
+    await ada.go("/channel-weights?model=x")
+    await page.get_by_label("Weight of shared", exact=True).fill("3")
+    await page.get_by_label("Weight of other", exact=True).fill("4")
+    async with page.expect_navigation():
+        await page.get_by_role("button", name="Save").click()
+    await site.operate("PATCH", "/channels/shared", {"weight": 9})
+    async with page.expect_navigation():
+        await page.get_by_role("button", name="Undo").click()
+    await expect(page.locator(".toast")).to_contain_text("Someone else has changed this in the meantime")
+    weights = [(await site.operate("GET", f"/channels/{name}"))["weight"] for name in ("shared", "other")]
+    assert weights == [9, 1]
+    for name in ("shared", "other"):
+        await site.operate("DELETE", f"/channels/{name}")
+
+
 async def test_a_new_conversation_knows_nothing_of_the_one_before(site: VisitedGateway, enter: Enter) -> None:
     """It is begun while the last answer is still coming."""
     kim = await enter("kim", "member")
@@ -111,7 +179,7 @@ async def test_a_new_conversation_knows_nothing_of_the_one_before(site: VisitedG
     await message.press("Enter")
     await expect(page.locator("#turns")).to_contain_text("and on")
     await page.get_by_role("button", name="New chat").click()
-    await expect(page.locator("#stop")).to_be_hidden()
+    await expect(page.locator("#stop-answer")).to_be_hidden()
     await page.get_by_label("Model", exact=True).select_option("m")
     await message.fill("Hello")
     await message.press("Enter")

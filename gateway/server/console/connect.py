@@ -44,16 +44,20 @@ def format_shell_json_text(text: str) -> str:
 
 
 def format_shell_text(text: str) -> str:
-    """Escape ``text`` for use within double quotes of a shell."""
-    for character in '\\"$`':
-        text = text.replace(character, "\\" + character)
-    return text
+    """Escape ``text`` for single quotes of a shell. In double quotes an interactive one expands ``!``, too."""
+    return text.replace("'", "'\\''")
+
+
+def format_opencode_text(text: str) -> str:
+    """Escape ``text`` for JSON of opencode, which expands ``{env:NAME}`` and ``{file:PATH}`` before it parses."""
+    return format_json_text(text).replace("{", "\\u007b")
 
 
 ESCAPERS: Mapping[str, Callable[[str], str]] = {
     "json": format_json_text,
     "shell-json": format_shell_json_text,
     "shell": format_shell_text,
+    "opencode": format_opencode_text,
     "": str,
 }
 """The function that quotes a model's name in each snippet; ``connect.js`` has the same functions."""

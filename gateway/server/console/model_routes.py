@@ -15,7 +15,7 @@ from gateway.server.console.filters import write_number
 from gateway.server.console.lists import load_list
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.periods import NAMED_PERIODS
-from gateway.server.console.route_results import compare_results, find_answered_share
+from gateway.server.console.route_results import compare_results, find_answered_share, is_worse
 from gateway.server.context import SERVICES
 
 _EDITED_FIELDS = frozenset({"models", "channels", "on", "if", "balance", "wait_s", "shadow"})
@@ -55,6 +55,7 @@ async def load_route(request: web.Request) -> Data:
         "results": ordinary,
         "copies": copies,
         "answered_share": find_answered_share,
+        "is_worse": is_worse,
         "spans": {name: NAMED_PERIODS[name] for name in _RESULT_DAYS},
         "chosen": period,
         **_list_choices(models),

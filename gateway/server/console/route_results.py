@@ -47,6 +47,11 @@ def find_answered_share(sums: ModelComparison) -> float:
     return 1 - sums.failures / sums.requests
 
 
+def is_worse(value: float | None, other: float | None) -> bool:
+    """Return whether ``value`` exceeds ``other`` by more than a tenth; False if one of them is unknown."""
+    return value is not None and other is not None and value > 1.1 * other
+
+
 def compare_results(
     route: RouteDetails, comparisons: Sequence[ModelComparison]
 ) -> tuple[list[ModelResult], list[ModelResult]]:

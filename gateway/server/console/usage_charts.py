@@ -20,7 +20,7 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.charts import GROUPS, ChartCause, Charts, ChartSeries, Percentiles, SpeedView
 from gateway.server.admin.requests import NO_CODE
-from gateway.server.admin.usage import OPERATOR_AXES, UsageSums
+from gateway.server.admin.usage import OPERATOR_AXES, UsageSums, name_label
 from gateway.server.console.charts import Chart, ChartContent, FormatValue, Series, draw_bars, draw_lines
 from gateway.server.console.filters import format_count, format_duration, format_rate, format_usd
 from gateway.server.console.labels import format_label
@@ -223,6 +223,13 @@ class _Drawing:
     def _link(self, **filters: str) -> str:
         return write_link({**self._link_query, **filters})
 
+    def _link_series(self, line: ChartSeries) -> str:
+        """Return the address of a series' requests; "" for all others together, and for an account without a name."""
+        group = self._answer.group
+        if line.value is None or (group == "account" and line.name == name_label(line.value, {})):
+            return ""
+        return self._link(**_filter_by(group, line))
+
     def _draw_spending(self) -> Chart:
         series = [
             Series(
@@ -230,7 +237,7 @@ class _Drawing:
                 f"series-{number}",
                 line.values,
                 format_usd(line.total.cost_usd),
-                "" if line.value is None else self._link(**_filter_by(self._answer.group, line)),
+                self._link_series(line),
             )
             for number, line in enumerate(self._list_costly_series(), 1)
         ]

@@ -13,14 +13,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.server.console.connect import format_json_text, format_shell_json_text, format_shell_text
+from gateway.server.console.connect import (
+    format_json_text,
+    format_opencode_text,
+    format_shell_json_text,
+    format_shell_text,
+)
 from gateway.server.context import SERVICES
 from tests.support.connect_page import read_snippets
 from tests.support.console_people import invite, make_administrator
 from tests.support.gateway import KEY, channel
 from tests.support.started_gateways import StartGateway
 
-MODEL = """it's "q" <b>&{{7+7}} $HOME `id` \\"""
+MODEL = """it's "q" <b>&{{7+7}} $HOME `id` !! \\ {env:HOME}"""
 _NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=40)
 
 
@@ -31,9 +36,16 @@ def test_a_model_stands_between_quotes_as_what_it_is(name: str) -> None:
     assert orjson.loads(body) == {"model": name}
 
 
-def test_a_shell_reads_a_model_between_double_quotes_as_what_it_is() -> None:
-    answer = subprocess.run(["sh", "-c", f'printf %s "{format_shell_text(MODEL)}"'], capture_output=True, check=True)
+def test_an_interactive_shell_reads_a_model_between_quotes_as_what_it_is() -> None:
+    line = f"printf %s '{format_shell_text(MODEL)}'\n"
+    answer = subprocess.run(["bash", "--norc", "-i"], input=line.encode(), capture_output=True, check=True)
     assert answer.stdout.decode() == MODEL
+
+
+def test_opencode_expands_nothing_in_the_name_of_a_model() -> None:
+    text = format_opencode_text(MODEL)
+    assert "{" not in text
+    assert orjson.loads(f'"{text}"') == MODEL
 
 
 async def test_the_snippets_have_the_address_and_a_model_and_no_secret(gateway_with: StartGateway) -> None:

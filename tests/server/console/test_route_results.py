@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.server.admin.model_routes import ModelComparison, RouteDetails, ServedModel, ServingChannel
-from gateway.server.console.route_results import compare_results
+from gateway.server.console.route_results import compare_results, is_worse
 from tests.support.console_people import make_administrator
 from tests.support.gateway import CHAT, KEY, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
@@ -51,6 +51,11 @@ def test_a_canary_stands_beside_the_model_with_most_weight_under_the_providers_n
         ("vendor/new", 0.75, "vendor/large"),
     ]
     assert compare_results(ROUTE, [compared("tried", 4, shadow=True)])[1][0].ordinary is None
+
+
+def test_a_figure_is_worse_only_beside_one_that_is_known() -> None:
+    pairs = [(111.0, 100.0), (109.0, 100.0), (100.0, None), (None, 100.0), (1.0, 0.0), (0.0, 0.0)]
+    assert [is_worse(*pair) for pair in pairs] == [True, False, False, False, True, False]
 
 
 async def test_the_page_shows_what_a_canary_and_copies_cost_and_leads_to_their_requests(

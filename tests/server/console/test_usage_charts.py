@@ -304,6 +304,21 @@ async def test_a_member_s_numbers_are_those_of_its_account(people: dict[str, Per
     assert (answer["total"]["requests"], answer["speed"], answer["causes"]) == (0, None, [])
 
 
+async def test_a_deleted_account_has_no_link(people: dict[str, Person]) -> None:
+    """There is no page of it, and the list of requests finds accounts by their names."""
+    ada = people["ada"]
+    _, made = await ada.call("POST", "/accounts", {"name": "gone"})
+    row = attrs.evolve(make_rows(1)[0], account_id=made["id"], account="gone", model="m", id="of-gone")
+    row = attrs.evolve(row, outcome="completed", status=200, error_code=None, cost_nanos=10**9)
+    row = attrs.evolve(row, settled_ms=int(NOW_S * 1000) - HOUR_MS)
+    await LedgerRepository(ada.gateway.app[SERVICES].storage.database).post([row])
+    assert (await ada.call("DELETE", "/accounts/gone"))[0] == 200
+    for path in ("?span=24h&group=account", "/models/m?span=24h"):
+        _, page = await ada.open(path)
+        assert f"{made['id']} (deleted)" in page
+        assert not re.search(r'(href|data-open)="[^"]*deleted', page)
+
+
 async def test_a_page_stays_light(people: dict[str, Person]) -> None:
     for path in ("?span=90d", "?since=2026-11-27T12:00:00Z&until=2026-11-30T12:00:00Z"):
         _, page = await people["ada"].open(path)

@@ -1,5 +1,6 @@
 // The admin API and the public one, as this console's pages call them.
 import { t } from "./language.js";
+import { hasInput } from "./touched.js";
 
 // Where a reverse proxy serves the gateway: "/ai" of https://example.com/ai, mostly nothing.
 const PREFIX = document.documentElement.dataset.prefix ?? "";
@@ -40,17 +41,22 @@ export async function send(path, options) {
   }
   if (response.ok) return response;
   const fault = await readFault(response);
-  if (fault.code === "signed_out" && !location.pathname.endsWith("/sign-in")) signInAgain(options.method);
+  if (fault.code === "signed_out" && !location.pathname.endsWith("/sign-in")) signInAgain(options.method ?? "GET", path);
   throw fault;
 }
 
-// Whoever has written something keeps it, comes back from another tab, and sends it again.
-function signInAgain(method) {
+let wasTold = false;
+
+// Whoever has written something keeps it, comes back from another tab, and sends it again. What a page looks up by itself
+// says so once.
+function signInAgain(method, path) {
   const here = encodeURIComponent(location.pathname.slice(PREFIX.length) + location.search);
   if (!["POST", "PATCH", "PUT"].includes(method)) {
-    location.assign(at(`/console/sign-in?next=${here}`));
-    return;
+    const leaves = !hasInput() || path === "/admin/v1/session"; // who signs out wants to leave
+    if (leaves) location.assign(at(`/console/sign-in?next=${here}`));
+    if (leaves || wasTold) return;
   }
+  wasTold = true;
   const dialog = document.createElement("dialog");
   dialog.className = "question";
   dialog.setAttribute("aria-label", t("Your session has expired"));

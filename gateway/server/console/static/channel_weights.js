@@ -36,11 +36,14 @@ form.addEventListener("input", (event) => {
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const rows = listChanged();
-  const collect = (field) => ({ weights: Object.fromEntries(rows.map((row) => [row.dataset.channel, Number(numberOf(row)[field])])) });
+  if (!rows.length) return;
+  const changes = rows.map((row) => [row.dataset.channel, Number(numberOf(row).value), Number(numberOf(row).defaultValue)]);
   save.disabled = true;
   try {
-    await call("POST", "/admin/v1/channels/weights", collect("value"));
-    tellLater(t("Weights saved"), [["POST /admin/v1/channels/weights", collect("defaultValue")]]);
+    const weights = Object.fromEntries(changes.map(([name, weight]) => [name, weight]));
+    await call("POST", "/admin/v1/channels/weights", { weights });
+    tellLater(t("Weights saved"), changes.map(([name, weight, former]) => (
+      [`PATCH /admin/v1/channels/${encodeURIComponent(name)}`, { weight: former }, { weight }])));
     location.reload();
   } catch (fault) {
     showFault(form, fault);

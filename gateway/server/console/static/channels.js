@@ -2,9 +2,9 @@
 // by dragging or by arrows.
 import "./aliases.js";
 import { call } from "./api.js";
-import { isTouched } from "./forms.js";
 import { n, t } from "./language.js";
 import { toast } from "./toast.js";
+import { hasInput } from "./touched.js";
 
 const provider = document.getElementById("ch-provider");
 if (provider) {
@@ -35,12 +35,10 @@ document.addEventListener("click", (event) => {
 // A channel that drains: the page is loaded again when its last request has ended, or somebody has enabled it.
 const draining = document.querySelector("[data-draining]");
 const DRAIN_POLL_MS = 2000;
-const isEdited = () => Boolean(document.querySelector("dialog[open]"))
-  || [...document.querySelectorAll("form [name]")].some(isTouched);
 async function followDraining() {
   try {
     const channel = await call("GET", draining.dataset.draining);
-    if (channel.health !== "draining" && !isEdited()) location.reload();
+    if (channel.health !== "draining" && !hasInput()) location.reload();
   } catch {
     return; // the page says what it knew
   }

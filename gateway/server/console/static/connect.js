@@ -9,7 +9,8 @@ const quotes = {
   "": (text) => text,
   json: (text) => JSON.stringify(text).slice(1, -1),
   "shell-json": (text) => JSON.stringify(text).slice(1, -1).replaceAll("'", "'\\''"),
-  shell: (text) => text.replace(/[\\"$`]/g, "\\$&"),
+  shell: (text) => text.replaceAll("'", "'\\''"),
+  opencode: (text) => JSON.stringify(text).slice(1, -1).replaceAll("{", "\\u007b"),
 };
 
 function fill(what, text) {

@@ -1,7 +1,7 @@
 // Forms and buttons that call the admin API.
 //
 //   <form data-call="POST /admin/v1/keys" data-then="/console/keys/{id}">
-//     its fields become the body; data-as="number|list|json|bool|time|factors|pairs" says what of. In a PATCH those do that were
+//     its fields become the body; data-as="number|list|lines|json|bool|time|factors|pairs" says what of. In a PATCH those do that were
 //     touched, and an empty one takes a setting back (null; with data-blank="omit" it stays); elsewhere all that are not
 //     empty. data-then: where to go afterwards ("reload": here again; {names} are of the answer, whose "continue_at" goes first); without it a "done"
 //     event carries the answer. A {name} in data-call is a field's value. Fields a.b and a.c become the object a, null if the
@@ -9,12 +9,14 @@
 //     data-once: a credit, which has a reference of its own; a second try is not a second one.
 //   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
 //     data-undo: the body of the same call that undoes it; the page afterwards says data-done, and offers that if the object
-//     was in that state before. data-found: the path of the object.
+//     was in that state before. data-found: the path of the object, as in unchanged.js.
+//   A listener of "read" may set data-former, fields in JSON that the object must still have: else nothing is sent.
 //
 // What is wrong with a field is said beside it (data-error-of), anything else in data-error; a "fault" event carries it.
 import { call } from "./api.js";
 import { t } from "./language.js";
 import { tellLater, toast } from "./toast.js";
+import { isTouched } from "./touched.js";
 import { isUnchanged } from "./unchanged.js";
 
 export function readValue(field) {
@@ -24,6 +26,8 @@ export function readValue(field) {
       return text === "" ? null : Number(text);
     case "list":
       return text === "" ? [] : text.split(/[\n,]+/).map((part) => part.trim()).filter(Boolean);
+    case "lines": // whose values may have commas
+      return text.split("\n").map((part) => part.trim()).filter(Boolean);
     case "factors": // flex=0.5, priority=2
       return Object.fromEntries(text.split(",").filter((part) => part.trim()).map((part) => {
         const [name, factor = ""] = part.split("=").map((one) => one.trim());
@@ -43,13 +47,6 @@ export function readValue(field) {
     default:
       return field.type === "checkbox" ? field.checked : text === "" ? null : text;
   }
-}
-
-export function isTouched(field) {
-  if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
-  if (!field.options) return field.value !== field.defaultValue;
-  const before = [...field.options].findIndex((option) => option.defaultSelected);
-  return field.selectedIndex !== Math.max(before, 0);
 }
 
 function readObject(form, name) {
@@ -124,11 +121,11 @@ async function perform(element, path, body) {
   if (button) button.disabled = true;
   try {
     const undo = element.dataset.undo && JSON.parse(element.dataset.undo);
-    const isFound = element.dataset.found !== undefined;
-    const changes = undo && (!isFound || (await isUnchanged(element.dataset.found, undo)));
+    const { found } = element.dataset;
+    const changes = undo && (!found || (await isUnchanged(found, undo)));
     const answer = await call(method, where, body);
     leaving = Boolean(element.dataset.then);
-    if (undo) tellLater(element.dataset.done, changes ? [[path, undo, isFound ? body : null]] : []);
+    if (undo) tellLater(element.dataset.done, changes ? [[path, undo, found ? body : null, found]] : []);
     goOn(element, answer);
   } finally {
     if (button) button.disabled = leaving; // until the next page is there: a second press would do it a second time
@@ -152,12 +149,20 @@ document.addEventListener("submit", async (event) => {
     if (form.dataset.once !== undefined) body.reference ??= form.dataset.reference ??= makeReference();
     const path = fill(form.dataset.call, body);
     for (const [, name] of form.dataset.call.matchAll(/\{(\w+)\}/g)) delete body[name]; // what is said in the path
+    await checkFormer(form, path);
     await perform(form, path, body);
   } catch (fault) {
     showFault(form, fault);
     report(form, fault);
   }
 });
+
+async function checkFormer(form, path) {
+  const { former } = form.dataset;
+  if (!former || (await isUnchanged(path.split(" ")[1], JSON.parse(former)))) return;
+  const [param] = Object.keys(JSON.parse(former));
+  throw Object.assign(new Error(t("Someone else has changed this in the meantime. Reload the page to see it.")), { param });
+}
 
 // Money: what was sent and not heard of again is the same the second time, until something of it is changed.
 function makeReference() {

@@ -65,8 +65,6 @@ function openNamed() {
     openForm(slug);
     return;
   }
-  forgetCheck();
-  chosen = null;
   form.hidden = true;
   choose.hidden = false;
   find.focus();
@@ -80,7 +78,16 @@ function findName(slug) {
 }
 
 function openForm(slug) {
+  const isSame = chosen?.slug === slug; // Forward leads back to what was written
   chosen = { slug, ...providers[slug] };
+  if (!isSame) fillForm(slug);
+  choose.hidden = true;
+  form.hidden = false;
+  (form.querySelector("[data-needed] input:required") ?? key).focus();
+  startCheck();
+}
+
+function fillForm(slug) {
   form.reset();
   forgetCheck();
   form.elements.provider.value = slug;
@@ -100,10 +107,6 @@ function openForm(slug) {
   if (asked) needed.prepend(address);
   else form.querySelector("details > .fields").insertBefore(address, form.querySelector("#ch-check").closest(".field"));
   form.querySelector("[data-typed]").hidden = chosen.lists_models;
-  choose.hidden = true;
-  form.hidden = false;
-  (needed.querySelector("input:required") ?? key).focus();
-  startCheck();
 }
 
 function makePart({ name, label, example }) {
@@ -168,6 +171,8 @@ async function check() {
   else body.models = ["check"];
   if (checked === JSON.stringify(body)) return;
   running?.abort();
+  models.hidden = true; // what is ticked there is of another key or address
+  ticks.replaceChildren();
   running = new AbortController();
   checked = JSON.stringify(body);
   startedAt = performance.now();

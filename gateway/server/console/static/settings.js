@@ -1,8 +1,9 @@
 // The page of settings: what was changed is saved together, all or none, and can be undone.
 import { call } from "./api.js";
-import { clearErrors, isTouched, readValue, showFault } from "./forms.js";
+import { clearErrors, readValue, showFault } from "./forms.js";
 import { n, t } from "./language.js";
 import { tellLater } from "./toast.js";
+import { isTouched } from "./touched.js";
 
 const form = document.getElementById("settings");
 const bar = document.getElementById("save-bar");
@@ -32,7 +33,7 @@ function showChanges() {
 
 function write(field, value) {
   if (field.type === "checkbox") field.checked = value;
-  else field.value = Array.isArray(value) ? value.join(", ") : value ?? "";
+  else field.value = Array.isArray(value) ? value.join("\n") : value ?? "";
 }
 
 form.addEventListener("input", (event) => {
