@@ -58,10 +58,7 @@ def _is_ratio(value: float) -> bool:
 FORMS: tuple[ImageForm, ...] = ("url", "b64_json")
 _SIZE = re.compile(r"[1-9][0-9]{1,4}x[1-9][0-9]{1,4}\Z")
 _SIZES = must("sizes such as 1024x1024", lambda value: all(map(_SIZE.match, value)))
-_VOICES = must(
-    "names of voices, of 1 to 256 characters",
-    lambda value: all(0 < len(name) <= 256 and name.isprintable() for name in value),  # noqa: PLR2004
-)
+_VOICES = must("names of voices", lambda value: all(name and name.isprintable() for name in value))
 _FORMS = must("'url' and 'b64_json' only", lambda value: all(form in FORMS for form in value))
 _LENGTHS = must("lengths of 1 to 600 seconds", lambda value: all(1 <= seconds <= MAX_SECONDS for seconds in value))
 # A link's expiry has twelve digits (domain/media.py); the cleanup needs finite numbers.

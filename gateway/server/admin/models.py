@@ -1,5 +1,6 @@
 """Admin API: models and their prices."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import attrs
@@ -53,7 +54,7 @@ class ModelOptions:
 
 @frozen(kw_only=True)
 class ModelView:
-    """A model that requests can name, or with ``route`` a route. ``options`` are told only of a model asked by name."""
+    """A model that requests can name, or with ``route`` a route. Only a model asked for by name has ``options``."""
 
     id: str
     owned_by: str
@@ -120,10 +121,12 @@ async def list_models(request: AdminRequest) -> ListPage[ModelView]:
         name = route_offer.route.name
         views[name] = _build_route_view(route_offer, describer, shows_channels=is_operator)
         model_offers[name] = route_offer.offers
-    name = request.query.get("name")
-    if name is not None:
-        view = views.get(name)
-        views = {} if view is None else {name: attrs.evolve(view, options=_build_options(router, model_offers[name]))}
+    asked_name = request.query.get("name")
+    if asked_name is not None:
+        views = {asked_name: views[asked_name]} if asked_name in views else {}
+        if views:  # the first look-up of a model writes some twenty requests
+            options = await asyncio.to_thread(_build_options, router, model_offers[asked_name])
+            views[asked_name] = attrs.evolve(views[asked_name], options=options)
     return _LISTING.list_page(request, _filter(request, [views[name] for name in sorted(views)]))
 
 
