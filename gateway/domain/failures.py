@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import HOUR_MS, SPANS, find_summed_model
-from gateway.frozen import frozen
 
 
 class FailureKey(NamedTuple):
@@ -20,16 +19,6 @@ class FailureKey(NamedTuple):
     channel: str
     outcome: str
     code: str
-
-
-@frozen
-class FailureLine:
-    """The failures of one cause in one hour or day."""
-
-    hour: int
-    outcome: str
-    code: str
-    requests: int
 
 
 def sum_failures(rows: Iterable[RequestRecord]) -> dict[FailureKey, int]:

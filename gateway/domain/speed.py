@@ -150,6 +150,20 @@ def sum_speed(rows: Iterable[TimedRow]) -> dict[SpeedKey, Speed]:
     return dict(cells)
 
 
+def sum_times(rows: Iterable[TimedRow], unit_ms: int) -> dict[int, Speed]:
+    """Return the histograms of completed requests for each minute or hour, by its number since 1970."""
+    speeds: defaultdict[int, Speed] = defaultdict(make_speed)
+    for row in rows:
+        speed = speeds[row.settled_ms // unit_ms]
+        first_byte, output_rate = _measure_stream(row)
+        speed.latency[find_bucket(row.total_ms)] += 1
+        if first_byte is not None:
+            speed.first_byte[first_byte] += 1
+        if output_rate is not None:
+            speed.output_rate[output_rate] += 1
+    return dict(speeds)
+
+
 def _measure_stream(row: TimedRow) -> tuple[int | None, int | None]:
     """Return the buckets of a stream's wait for its first byte and of its tokens per second; None if it has none."""
     if not row.stream or row.first_byte_ms is None:

@@ -32,7 +32,8 @@ SUMMED_FIELDS = (
     "saved_nanos",
 )  # fmt: skip
 
-_UNKNOWN_MODEL_CODES = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
+UNKNOWN_MODEL_CODES = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
+"""The errors of requests whose model the gateway does not serve, if no provider was asked."""
 _get_group_key = attrgetter("account_id", "key_id", "model", "channel", "status", "outcome", "error_code", "attempts")
 _get_amounts = attrgetter(*SUMMED_FIELDS[2:])
 
@@ -162,7 +163,7 @@ def sum_rows(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
 
 def find_summed_model(row: RequestRecord) -> str:
     """Return the model whose sums have a row: empty for names that the gateway does not serve, since they are many."""
-    return "" if row.attempts == 0 and row.error_code in _UNKNOWN_MODEL_CODES else row.model
+    return "" if row.attempts == 0 and row.error_code in UNKNOWN_MODEL_CODES else row.model
 
 
 def add_columns(rows: Iterable[RequestRecord], amounts_of: Callable[[RequestRecord], tuple[int, ...]]) -> Sums:

@@ -1,12 +1,14 @@
-"""Sums durations of stored requests in small steps, because other writers have to wait."""
+"""Sums what charts show of stored requests in small steps, because other writers have to wait."""
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
 from gateway.errors import StoreUnavailable
 from gateway.server.context import Services
 from gateway.storage.speed import SpeedRepository
+from gateway.storage.usage_splits import SplitRepository
 
 INTERVAL_S = 60.0
 PAUSE_S = 0.2
@@ -16,10 +18,23 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class SpeedWorker:
-    """Sums new rows regularly, and then those that were stored before the first run, the newest first."""
+    """Sums new rows regularly, then the days that have ended, and then rows that were stored before the first run.
 
-    def __init__(self, speed: SpeedRepository, *, interval_s: float = INTERVAL_S, pause_s: float = PAUSE_S) -> None:
+    Of days and of old rows the newest are summed first.
+    """
+
+    def __init__(
+        self,
+        speed: SpeedRepository,
+        splits: SplitRepository,
+        clock: Callable[[], float],
+        *,
+        interval_s: float = INTERVAL_S,
+        pause_s: float = PAUSE_S,
+    ) -> None:
         self._speed = speed
+        self._splits = splits
+        self._clock = clock
         self._interval_s = interval_s
         self._pause_s = pause_s
 
@@ -33,12 +48,21 @@ class SpeedWorker:
         try:
             has_more = True
             while has_more:
-                has_more = await self._speed.add_new_rows() or await self._speed.add_old_rows()
+                has_more = await self._step()
                 await asyncio.sleep(self._pause_s)
         except StoreUnavailable as error:
             log.warning("speed_not_summed", error=error.message)
 
+    async def _step(self) -> bool:
+        return (
+            await self._splits.look_at_new_rows()
+            or await self._speed.add_new_rows()
+            or await self._splits.add_day(self._clock())
+            or await self._speed.add_old_rows()
+        )
+
 
 async def run_speed_worker(services: Services) -> None:
-    """Sum durations until the gateway stops."""
-    await SpeedWorker(SpeedRepository(services.storage.database)).run()
+    """Sum what charts show until the gateway stops."""
+    database = services.storage.database
+    await SpeedWorker(SpeedRepository(database), SplitRepository(database), services.clock).run()

@@ -101,6 +101,9 @@ async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord
     await subjects.add(connection, rows, reverses=True)
     for table, values in (*_list_failure_inserts(rows, -1), *_list_limit_inserts(rows, -1)):
         await table.run(connection, values)
+    from gateway.storage.usage_splits import take_back  # noqa: PLC0415 - only if rows are reversed
+
+    await take_back(connection, [row.settled_ms for row in rows])
 
 
 async def find_stored_ids(connection: AsyncConnection, ids: Sequence[str], *, ended_only: bool = False) -> set[str]:

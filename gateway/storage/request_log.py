@@ -132,6 +132,18 @@ class RequestLogRepository:
         query = select(_COLUMNS.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
         return next((int(row[0]) for row in await self._database.read(query)), None)
 
+    async def find_range(self, since_ms: int, until_ms: int) -> tuple[int, int] | None:
+        """Return the first sequence of the rows settled in a period, and that after the last; None without rows.
+
+        A few rows of the range were settled earlier or later.
+        """
+        window: Window | None = await _open_window(self._database, None)
+        if window is None:
+            return None
+        times = RequestFilter(since_ms=since_ms, until_ms=until_ms)
+        query = await self._narrow_to_times(times, _PageQuery(window.low, window.high))
+        return query.low, query.high
+
     async def _narrow_to_times(self, request_filter: RequestFilter, query: _PageQuery) -> _PageQuery:
         """Exclude rows settled too early or too late. Sequences grow with time, except for ``SLACK_MS``."""
         if request_filter.since_ms is not None:
@@ -232,7 +244,7 @@ def build_reach_query(request_filter: RequestFilter, query: _PageQuery, max_rows
 def build_list_query(request_filter: RequestFilter, query: _PageQuery) -> Select[Any]:
     """Select the matching rows within the range."""
     page_query = select(requests).where(_sequence >= query.low, _sequence < query.high)
-    page_query = page_query.where(*_write_conditions(request_filter, query.index))
+    page_query = page_query.where(*write_conditions(request_filter, query.index))
     if query.index is not None:
         page_query = page_query.where(_build_index_condition(request_filter, query.index))
     return page_query.order_by(_sequence.desc() if request_filter.after is None else _sequence)
@@ -248,8 +260,8 @@ def _build_index_condition(request_filter: RequestFilter, index: str | None) -> 
     )
 
 
-def _write_conditions(request_filter: RequestFilter, index: str | None) -> list[ColumnElement[bool]]:
-    """Return the other conditions, written so that SQLite uses no other index."""
+def write_conditions(request_filter: RequestFilter, index: str | None) -> list[ColumnElement[bool]]:
+    """Return the conditions that ``index`` does not cover, written so that SQLite uses no other index."""
     conditions: list[ColumnElement[bool]] = []
     neutral_values = {"key_id": 0, "account_id": 0, "model": "", "end_user": "", "session": ""}
     for name, neutral_value in neutral_values.items():

@@ -28,15 +28,15 @@ from gateway.storage.schema_bodies import bodies
 from gateway.storage.schema_files import batches, files, upload_parts, uploads
 from gateway.storage.schema_guards import alerts, fingerprints, kept_responses, response_owners, sinks
 from gateway.storage.schema_members import identities, links, members, passkeys, provider_sessions, sessions
-from gateway.storage.schema_rollups import failure_hours, rollups, speed_hours
+from gateway.storage.schema_rollups import failure_hours, rollups, speed_hours, split_days, usage_splits
 
 __all__ = (
     "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "bodies", "channels", "deliveries", "entries",
     "failure_hours", "files", "fingerprints", "identities", "kept_responses", "keys", "limit_counters", "limit_fills",
     "links", "members", "metadata", "orphan_charges", "passkeys", "provider_sessions", "replays", "requests",
     "response_owners", "retired", "rollups", "session_states", "sessions", "settings", "sinks", "speed_hours",
-    "subject_counts", "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours", "video_prompts",
-    "videos",
+    "split_days", "subject_counts", "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours",
+    "usage_splits", "video_prompts", "videos",
 )  # fmt: skip
 
 REVISION = "0057"

@@ -1,7 +1,8 @@
-"""Tables of sums that charts are drawn from: failures by cause, and the histograms of durations."""
+"""Tables of sums that charts are drawn from: failures by cause, histograms of durations, and splits of past days."""
 
 from sqlalchemy import BigInteger, Column, String, Table, Text
 
+from gateway.domain.traffic import SUMMED_FIELDS
 from gateway.storage.schema_base import INT, metadata
 
 failure_hours = Table(
@@ -33,7 +34,20 @@ rollups = Table(
     *(Column(name, Text, nullable=False) for name in ("cursor", "first_cursor")),
     *(Column(name, BigInteger, nullable=name == "since_ms") for name in ("before", "since_ms")),
 )
-"""What a job has summed: rows from ``first_cursor`` to ``cursor``, and earlier ones back to ``before``.
+"""What a job has summed: rows from ``first_cursor`` to ``cursor``, and back to ``before``, settled at ``since_ms``."""
 
-``since_ms``: when the earliest of these rows was settled.
-"""
+usage_splits = Table(
+    "usage_splits",
+    metadata,
+    Column("day", INT, primary_key=True),
+    Column("filter_by", String(16), primary_key=True),
+    Column("value", String(256), primary_key=True),
+    Column("split_by", String(16), primary_key=True),
+    Column("label", String(256), primary_key=True),
+    *(Column(name, BigInteger, nullable=False) for name in SUMMED_FIELDS),
+    sqlite_with_rowid=False,
+)
+"""The sums of past days for charts (``usage_splits.py``): of the requests that ``value`` selects, by each ``label``."""
+
+split_days = Table("split_days", metadata, Column("day", INT, primary_key=True), sqlite_with_rowid=False)
+"""The days (UTC, days since 1970) whose ``usage_splits`` are the sums of all stored requests."""

@@ -33,14 +33,14 @@ class SubjectUsageRepository:
 
     async def find_usage(self, subject_filter: SubjectFilter, max_lines: int) -> SubjectUsage:
         """Return the ``max_lines`` most expensive subjects, the sum of the others, and of those beyond the bound."""
-        conditions = _write_conditions(subject_filter)
+        conditions = write_conditions(subject_filter)
         listed = _COLUMNS.value != OTHER_VALUES
         by_cost = func.sum(_COLUMNS.cost_nanos).desc(), func.sum(_COLUMNS.requests).desc(), _COLUMNS.value
         # Only the highest are summed in full: sorting all sums of 300,000 sessions takes twice as long.
         highest_values = select(_COLUMNS.value).where(*conditions, listed).group_by(_COLUMNS.value).order_by(*by_cost)
         is_highest = _COLUMNS.value.in_(highest_values.limit(max_lines))
         days = range(subject_filter.since, subject_filter.until + 1)
-        every_value = _write_conditions(attrs.evolve(subject_filter, values=()))
+        every_value = write_conditions(attrs.evolve(subject_filter, values=()))
         is_other = _COLUMNS.value == OTHER_VALUES, _COLUMNS.day.in_(days)
         lines_query = select(literal(_LINE), _COLUMNS.value, *_SUM_COLUMNS).where(*conditions, is_highest)
         statement: Any = union_all(  # one statement, because all parts must be of the same moment
@@ -57,12 +57,13 @@ class SubjectUsageRepository:
 
     async def list_days(self, subject_filter: SubjectFilter) -> list[TrafficLine]:
         """Return the sums of the days on which one of the subjects has any, in order. The label is the day's number."""
-        query = select(_COLUMNS.day, *_SUM_COLUMNS).where(*_write_conditions(subject_filter))
+        query = select(_COLUMNS.day, *_SUM_COLUMNS).where(*write_conditions(subject_filter))
         rows = await self._database.read(query.group_by(_COLUMNS.day).order_by(_COLUMNS.day))
         return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in rows]
 
 
-def _write_conditions(subject_filter: SubjectFilter) -> list[ColumnElement[bool]]:
+def write_conditions(subject_filter: SubjectFilter) -> list[ColumnElement[bool]]:
+    """Return the conditions of a filter on ``subject_usage``."""
     conditions = [_COLUMNS.kind == subject_filter.kind, _COLUMNS.name == subject_filter.name]
     days = range(subject_filter.since, subject_filter.until + 1)
     if subject_filter.values and len(days) <= _MAX_SOUGHT_DAYS:

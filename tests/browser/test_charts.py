@@ -82,6 +82,27 @@ async def test_a_tooltip_has_all_series_and_a_hidden_one_is_not_drawn(ada: Visit
     )
     await page.get_by_role("button", name=f"Show {names[0]}").first.click()
     await expect(page.locator(f"{SPEND} .plot path.series-1")).to_be_hidden()
+    second = await page.locator(f"{SPEND} .plot path.series-2").get_attribute("d")
+    assert second is not None
+    assert set(re.findall(r"M\d+ (\S+?)v", second)) == {"160"}  # its bars have come down
+
+
+async def test_a_tap_shows_the_numbers_and_a_second_one_the_requests(ada: Visitor) -> None:
+    page = ada.page
+    await ada.go("?span=1h")
+    await expect(page.locator("#chart-numbers tbody tr")).to_have_count(60)
+    slider = page.locator("figure [role=slider]").first
+    tap = """(slider) => {
+        const box = slider.querySelector('.plot').getBoundingClientRect();
+        const place = {clientX: box.right - 2, clientY: box.top + 9, button: 0, pointerType: 'touch', bubbles: true};
+        for (const name of ['pointerdown', 'pointerup', 'pointerleave'])
+            slider.dispatchEvent(new PointerEvent(name, place));
+    }"""
+    await slider.evaluate(tap)
+    await expect(page.locator("figure .chart-tip").first).to_contain_text("Tap again")
+    async with page.expect_navigation():
+        await slider.evaluate(tap)
+    assert re.search(r"/requests\?since=\S+00Z&until=\S+00Z$", page.url)
 
 
 async def test_a_column_opens_its_requests_and_a_part_becomes_the_period(ada: Visitor) -> None:

@@ -11,12 +11,12 @@ from gateway.domain.request_log import RequestRecord, has_failed
 from gateway.domain.speed import Speed, SpeedKey, TimedRow, sum_speed
 from gateway.domain.traffic import HOUR_MS, TimeRange, TrafficFilter
 from gateway.storage.database import Database
-from gateway.storage.failures import FailureRepository
 from gateway.storage.ledger_rows import reverse_rows
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.schema import requests, rollups, speed_hours
 from gateway.storage.speed import SpeedRepository
 from gateway.storage.subject_sums import SubjectSums
+from gateway.storage.traffic_series import TrafficSeriesReader
 from tests.support.request_records import charge, read_ms, refuse
 from tests.support.stores import Stores
 
@@ -57,6 +57,12 @@ async def read_cells(database: Database) -> dict[SpeedKey, Speed]:
         (line,) = lines
         cells[SpeedKey(span, hour, kind, name, account_id)] = line.speed
     return cells
+
+
+async def count_causes(database: Database, period: TimeRange, **values: Any) -> dict[str, int]:
+    reader = TrafficSeriesReader(database, attrs.evolve(ALWAYS, **values), uses_splits=False)
+    series = await reader.list_series("cause", period, 10)
+    return {line.label: line.requests for line in series.top if line.requests}
 
 
 async def sum_all(speed: SpeedRepository) -> None:
@@ -127,9 +133,8 @@ async def test_old_hours_are_deleted_and_days_stay(database: Database, stores: S
     assert await read_cells(database) == {
         key: cell for key, cell in cells.items() if key.span == 24 or key.hour > TODAY + 2
     }
-    failures = FailureRepository(database)
-    assert not await failures.list_failures([TimeRange(1, 0, TODAY + 2)], ALWAYS)
-    assert len(await failures.list_failures(DAYS, ALWAYS)) == 1
+    assert not await count_causes(database, TimeRange(1, TODAY - 24, TODAY + 2))
+    assert len(await count_causes(database, TimeRange(24, TODAY, TODAY + 24))) == 1
 
 
 async def test_only_cells_of_exactly_the_filter_answer(database: Database, stores: Stores) -> None:
@@ -150,14 +155,10 @@ async def test_failures_are_counted_by_cause_and_reversed(database: Database, st
         *make_rows(7, 2, outcome="failed", status=502, error_code="upstream_error"),
     ]
     await stores.ledger.post([*rows, *failed])
-    failures = FailureRepository(database)
-    lines = await failures.list_failures(DAYS, ALWAYS)
-    assert sum(line.requests for line in lines) == sum(map(has_failed, failed))
-    assert {(line.outcome, line.code): line.requests for line in lines} == {
-        ("refused", failed[0].error_code): 1, ("interrupted", ""): 2, ("failed", "upstream_error"): 2,
-    }  # fmt: skip
-    (line,) = await failures.list_failures(DAYS, attrs.evolve(ALWAYS, key_id=failed[0].key_id, model=failed[0].model))
-    assert line.requests == 1
+    day = TimeRange(24, TODAY, TODAY + 24)
+    causes = await count_causes(database, day)
+    assert sum(causes.values()) == sum(map(has_failed, failed))
+    assert causes == {f"refused/{failed[0].error_code}": 1, "interrupted/": 2, "failed/upstream_error": 2}
+    assert sum((await count_causes(database, day, key_id=failed[0].key_id, model=failed[0].model)).values()) == 1
     await database.write(lambda connection: reverse_rows(connection, failed[1:3], SubjectSums()))
-    lines = await failures.list_failures(DAYS, ALWAYS)
-    assert {line.outcome for line in lines} == {"refused", "failed"}
+    assert {label.partition("/")[0] for label in await count_causes(database, day)} == {"refused", "failed"}

@@ -1,18 +1,19 @@
 """Admin API: everything that the charts of one page show, from stored sums."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial, reduce
 from typing import Annotated, Literal
 
 import attrs
 
 from gateway.answer_fields import OMITTED, Count, FieldSchema, Moment
 from gateway.domain.account_spec import build_time
-from gateway.domain.failures import FailureLine
+from gateway.domain.attribution import find_tag_problem
 from gateway.domain.member import Forbidden
+from gateway.domain.request_log import RequestFilter
 from gateway.domain.speed import Histogram, Speed, find_percentile, make_speed
-from gateway.domain.traffic import DAY_HOURS, HOUR_MS, TimeRange, TrafficAxis, TrafficFilter, TrafficLine, add_lines
+from gateway.domain.subject_usage import SubjectFilter
+from gateway.domain.traffic import DAY_HOURS, HOUR_MS, TimeRange, TrafficFilter, TrafficLine, add_lines
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_view
@@ -22,12 +23,24 @@ from gateway.server.admin.requests import parse_channel
 from gateway.server.admin.usage import FILTERS, OPERATOR_AXES, UsageSums, list_names, name_label
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_moment, parse_number
-from gateway.storage.failures import FailureRepository
-from gateway.storage.speed import SpeedLine, SpeedRepository
-from gateway.storage.traffic_series import SeriesLine, list_series, sum_traffic
+from gateway.storage.database import Database
+from gateway.storage.speed import SpeedRepository
+from gateway.storage.subject_series import list_subject_series
+from gateway.storage.traffic_minutes import MINUTE_MS, RowSeriesReader
+from gateway.storage.traffic_series import EMPTY_LINE, TrafficSeries, TrafficSeriesReader
+from gateway.storage.usage_splits import SplitAxis, SplitRepository
 
-GROUPS: tuple[TrafficAxis, ...] = ("model", "key", "account", "channel", "status")
-_STEPS: Mapping[str, int] = {"hour": 1, "day": DAY_HOURS}
+GROUPS: tuple[SplitAxis, ...] = ("model", "key", "account", "channel", "status")
+_STEPS: Mapping[str, int] = {
+    "minute": MINUTE_MS,
+    "5minutes": 5 * MINUTE_MS,
+    "hour": HOUR_MS,
+    "day": DAY_HOURS * HOUR_MS,
+}
+MINUTE_STEPS = ("minute", "5minutes")
+"""The steps that are summed from the rows, because no sums of them are stored."""
+_MINUTES_BY_MINUTE, _MINUTES_BY_FIVE = 90, 360
+"""Up to these lengths a period is shown by one and by five minutes, if its requests are stored."""
 _DAYS_SHOWN = 7
 _HOURS_BY_HOUR = 72
 """Up to this length a period is shown by hour."""
@@ -36,7 +49,6 @@ _MAX_SERIES = 5
 _MAX_CAUSES = 5
 _MAX_ROUNDS = 3
 """How many batches of new rows are summed before an answer. What is left is summed within a minute or two."""
-_EMPTY_LINE = TrafficLine("", 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @frozen
@@ -64,7 +76,7 @@ class SpeedView:
 
 @frozen(kw_only=True)
 class ChartBucket(UsageSums):
-    """The sums of one hour or day, from ``start`` on."""
+    """The sums of one step, from ``start`` on."""
 
     start: Moment
     speed: SpeedView | None
@@ -119,75 +131,208 @@ class Charts:
     speed_until_now: bool
 
 
+@frozen
+class _Period:
+    """A period and its parts, as numbers since 1970: of minutes, of 5 minutes, of hours, or of the first hours of days.
+
+    ``unit_ms`` is the length of what is numbered: a minute, 5 minutes or an hour.
+    """
+
+    step: str
+    unit_ms: int
+    starts: range
+
+    def format(self, number: int) -> str:
+        """Format the moment at which a minute or hour begins."""
+        return build_time(number * self.unit_ms // 1000)
+
+    def find_before(self, now_ms: int) -> tuple[int, int]:
+        """Return the period before, up to the minute or hour that this period has reached."""
+        since, until = self.starts.start, self.starts.stop
+        reached = max(min(until, now_ms // self.unit_ms + 1), since + 1)
+        return max(since - (until - since), 0), max(reached - (until - since), 0)
+
+
+@frozen
+class _Selection:
+    """The selected requests: those of ``traffic``, and of an end user or tag unless ``subject`` is None."""
+
+    traffic: TrafficFilter
+    subject: SubjectFilter | None
+
+    def open_reader(self, database: Database, unit_ms: int) -> RowSeriesReader:
+        """Return the reader of the selected rows."""
+        request_filter = RequestFilter()
+        if self.subject is not None:
+            (value,) = self.subject.values
+            is_user = self.subject.kind == "user"
+            request_filter = RequestFilter(
+                end_user=value if is_user else None, tag=None if is_user else f"{self.subject.name}={value}"
+            )
+        return RowSeriesReader(database, self.traffic, request_filter, unit_ms)
+
+
+@frozen(kw_only=True)
+class _Numbers:
+    """What the charts of a period show. ``speeds`` is None for a selection that has no histograms."""
+
+    series: TrafficSeries
+    causes: TrafficSeries
+    before: TrafficLine
+    speeds: Mapping[int, Speed] | None
+    are_from_rows: bool = False
+
+
 @admin_operation(
     query=(
         *FILTERS,
-        Query("step", f"Sums by hour or day. The default is hour up to {_HOURS_BY_HOUR} hours.", s.one_of(*_STEPS)),
+        Query(
+            "step",
+            f"Sums by minute, 5 minutes, hour or day. The default is minute up to {_MINUTES_BY_MINUTE} minutes and "
+            f"5minutes up to {_MINUTES_BY_FIVE // 60} hours, if all requests are stored and not very many, and hour up "
+            f"to {_HOURS_BY_HOUR} hours.",
+            s.one_of(*_STEPS),
+        ),
         Query("group", "What spending is split by; model by default.", s.one_of(*GROUPS)),
+        Query("end_user", "Only this end user."),
+        Query("tag", "Only this tag: NAME=VALUE."),
     )
 )
 async def get_charts(request: AdminRequest) -> Charts:
     """Return everything that the charts of a page show, for one selection of requests.
 
-    `buckets` are the hours or days of the period: their sums, and how fast their completed requests were. `series` are
-    the dollars of those models (or keys, accounts, channels, statuses) that cost most, and of all others. `causes` are
-    the most frequent failures by outcome and code. The period is widened to whole hours or days; without times, it is
-    the last seven days. Percentiles exist for all requests, and by one of key, model and channel. Only administrators
-    may group by account or channel.
+    `buckets` are the steps of the period: their sums, and how fast their completed requests were.
+    `series` are the dollars of those models (or keys, accounts, channels, statuses) that cost most, and of all others.
+    `causes` are the most frequent failures by outcome and code. The period is widened to whole steps;
+    without times, it is the last seven days. Percentiles exist for all requests, and by one of key, model and channel.
+    By account and channel is for administrators.
+
+    Of an `end_user` or a `tag`, days are summed for all models, channels and statuses together. They are split by key
+    or account, and have no durations, no `causes` and nothing `before`. Minutes and hours have all of that: they are
+    summed from the requests, if these are stored and not very many.
     """
     await request.services.billing.flusher.store_waiting()
-    group, period = _parse_group(request), _parse_period(request)
-    traffic_filter = await _parse_filter(request, period)
-    database = request.services.storage.database
+    group = _parse_group(request)
+    database, now_s = request.services.storage.database, request.services.clock()
+    selection = await _parse_selection(request)
+    period = await _parse_period(request, selection)
     speeds = SpeedRepository(database)
     is_summed = await _sum_new_rows(speeds)
-    before_filter = _build_before_filter(traffic_filter, int(request.services.clock() * 1000) // HOUR_MS + 1)
-    lines = await list_series(database, group, period, traffic_filter)
-    before = await sum_traffic(database, before_filter)
-    failures = await FailureRepository(database).list_failures([period], traffic_filter)
-    speed = await speeds.list_speed([period], traffic_filter)
+    numbers = await _find_reader(selection, period)(database, selection, period, group, int(now_s * 1000))
     since_ms = await speeds.find_since_ms()
     names = await list_names(request, group) if group in {"key", "account"} else None
-    hours = range(period.since, period.until, period.span)
+    before_since, before_until = period.find_before(int(now_s * 1000))
+    total = reduce(add_lines, numbers.series.buckets.values(), EMPTY_LINE)
     return Charts(
-        since=_format_hour(period.since),
-        until=_format_hour(period.until),
-        step="hour" if period.span == 1 else "day",
+        since=period.format(period.starts.start),
+        until=period.format(period.starts.stop),
+        step=period.step,
         group=group,
-        total=build_view(UsageSums, reduce(add_lines, (line.traffic for line in lines), _EMPTY_LINE)),
-        before=build_view(UsageSums, before),
-        before_since=_format_hour(before_filter.since),
-        before_until=_format_hour(before_filter.until),
-        buckets=_build_buckets(hours, lines, speed),
-        series=_build_series(hours, lines, names),
-        causes=_build_causes(hours, failures),
-        speed=None if speed is None else _view_speed(_add_speed(speed)),
-        speed_since=None if since_ms is None else build_time(since_ms // 1000),
+        total=build_view(UsageSums, total),
+        before=build_view(UsageSums, numbers.before),
+        before_since=period.format(before_since),
+        before_until=period.format(before_until),
+        buckets=_build_buckets(period, numbers),
+        series=_build_series(period, numbers.series, total, names),
+        causes=_build_causes(period, numbers.causes),
+        speed=None if numbers.speeds is None else _view_speed(_add_speeds(numbers.speeds.values())),
+        speed_since=None if since_ms is None or numbers.are_from_rows else build_time(since_ms // 1000),
         speed_until_now=is_summed,
     )
 
 
-async def _parse_filter(request: AdminRequest, period: TimeRange) -> TrafficFilter:
-    return TrafficFilter(
-        period.since,
-        period.until,
-        account_id=await parse_account(request),
-        key_id=parse_number(request.query, "key"),
-        model=request.query.get("model"),
-        channel=parse_channel(request),
+_Read = Callable[[Database, _Selection, _Period, SplitAxis, int], Awaitable[_Numbers]]
+
+
+def _find_reader(selection: _Selection, period: _Period) -> _Read:
+    if period.step in MINUTE_STEPS or (selection.subject is not None and period.step == "hour"):
+        return _read_rows
+    return _read_hours if selection.subject is None else _read_subject_days
+
+
+async def _read_rows(
+    database: Database, selection: _Selection, period: _Period, group: SplitAxis, now_ms: int
+) -> _Numbers:
+    reader, before = selection.open_reader(database, period.unit_ms), range(*period.find_before(now_ms))
+    return _Numbers(
+        series=await reader.list_series(group, period.starts, _MAX_SERIES),
+        causes=await reader.list_series("cause", period.starts, _MAX_CAUSES),
+        before=await reader.sum_traffic(before) if await reader.has_rows(before) else EMPTY_LINE,
+        speeds=await reader.list_speed(period.starts),
+        are_from_rows=True,
     )
 
 
-def _build_before_filter(traffic_filter: TrafficFilter, now_hour: int) -> TrafficFilter:
-    """Return the filter for the period before, up to the hour that this period has reached."""
-    length = traffic_filter.until - traffic_filter.since
-    reached = max(min(traffic_filter.until, now_hour), traffic_filter.since + 1)
-    since, until = max(traffic_filter.since - length, 0), max(reached - length, 0)
-    return attrs.evolve(traffic_filter, since=since, until=until)
+async def _read_subject_days(
+    database: Database, selection: _Selection, period: _Period, group: SplitAxis, now_ms: int
+) -> _Numbers:
+    """Raises ``InvalidRequest`` for a group or filter by which the days of subjects are not summed."""
+    del now_ms
+    subject, traffic = selection.subject, selection.traffic
+    if group not in {"key", "account"} or subject is None:
+        raise InvalidRequest("The days of an end user or tag are split by key or account", param="group")
+    if traffic.model is not None or traffic.channel is not None:
+        raise InvalidRequest("The days of an end user or tag are not summed by model or channel", param="model")
+    days = attrs.evolve(
+        subject,
+        since=period.starts.start // DAY_HOURS,
+        until=period.starts.stop // DAY_HOURS - 1,
+        account_id=traffic.account_id,
+        key_id=traffic.key_id,
+    )
+    axis: Literal["key", "account"] = "key" if group == "key" else "account"
+    series = await list_subject_series(database, days, axis, _MAX_SERIES)
+    return _Numbers(series=series, causes=TrafficSeries({}, [], {}), before=EMPTY_LINE, speeds=None)
 
 
-def _parse_group(request: AdminRequest) -> TrafficAxis:
-    """Return what spending is split by. Raises ``InvalidRequest``, and ``Forbidden`` for what members may not see."""
+async def _read_hours(
+    database: Database, selection: _Selection, period: _Period, group: SplitAxis, now_ms: int
+) -> _Numbers:
+    traffic_filter = selection.traffic
+    uses_splits = await _look_at_new_rows(SplitRepository(database))
+    reader = TrafficSeriesReader(database, traffic_filter, uses_splits=uses_splits)
+    hours = TimeRange(period.starts.step, period.starts.start, period.starts.stop)
+    speed_lines = await SpeedRepository(database).list_speed([hours], traffic_filter)
+    return _Numbers(
+        series=await reader.list_series(group, hours, _MAX_SERIES),
+        causes=await reader.list_series("cause", hours, _MAX_CAUSES),
+        before=await reader.sum_traffic(*period.find_before(now_ms)),
+        speeds=None if speed_lines is None else {line.hour: line.speed for line in speed_lines},
+    )
+
+
+async def _parse_selection(request: AdminRequest) -> _Selection:
+    """Raises ``InvalidRequest``."""
+    query = request.query
+    traffic_filter = TrafficFilter(
+        0,
+        0,
+        account_id=await parse_account(request),
+        key_id=parse_number(query, "key"),
+        model=query.get("model"),
+        channel=parse_channel(request),
+    )
+    return _Selection(traffic_filter, _parse_subject(query))
+
+
+def _parse_subject(query: Mapping[str, str]) -> SubjectFilter | None:
+    """Return the end user or tag that is asked for, for no days yet. Raises ``InvalidRequest``."""
+    end_user, tag = query.get("end_user"), query.get("tag")
+    if end_user == "" or (end_user is not None and tag is not None):
+        raise InvalidRequest("Give the name of an end user, or a tag", param="end_user")
+    if end_user is not None:
+        return SubjectFilter("user", "", 0, 0, values=(end_user,))
+    if tag is None:
+        return None
+    name, _, value = tag.partition("=")
+    problem = find_tag_problem(name, value)
+    if problem is not None:
+        raise InvalidRequest(f"'tag' {problem}", param="tag")
+    return SubjectFilter("tag", name, 0, 0, values=(value,))
+
+
+def _parse_group(request: AdminRequest) -> SplitAxis:
+    """Raises ``InvalidRequest`` for another word, and ``Forbidden`` for one that a member may not use."""
     word = request.query.get("group", "model")
     group = next((group for group in GROUPS if group == word), None)
     if group is None:
@@ -197,28 +342,46 @@ def _parse_group(request: AdminRequest) -> TrafficAxis:
     return group
 
 
-def _parse_period(request: AdminRequest) -> TimeRange:
-    """Return the period, widened to whole hours or days. Raises ``InvalidRequest``."""
-    query, now_ms = request.query, int(request.services.clock() * 1000)
-    until_ms = parse_moment(query, "until", is_end=True)
-    until = now_ms // HOUR_MS + 1 if until_ms is None else -(-until_ms // HOUR_MS)
-    since_ms = parse_moment(query, "since")
-    since = (
-        (until - 1) // DAY_HOURS * DAY_HOURS - (_DAYS_SHOWN - 1) * DAY_HOURS
-        if since_ms is None
-        else since_ms // HOUR_MS
-    )
-    since = max(since, 0)
-    if since >= until:
-        raise InvalidRequest("'since' must be before 'until'", param="since")
-    word = query.get("step", "hour" if until - since <= _HOURS_BY_HOUR else "day")
-    if word not in _STEPS:
+async def _parse_period(request: AdminRequest, selection: _Selection) -> _Period:
+    """Return the period, widened to whole minutes, hours or days. Raises ``InvalidRequest``."""
+    database = request.services.storage.database
+    since_ms, until_ms = _parse_times(request)
+    word = request.query.get("step")
+    if word is not None and word not in _STEPS:
         raise InvalidRequest(f"'step' must be one of {', '.join(_STEPS)}", param="step")
-    span = _STEPS[word]
-    since, until = since // span * span, -(-until // span) * span
-    if until - since > _MAX_BUCKETS * span:
-        raise InvalidRequest(f"By {word} no more than {_MAX_BUCKETS} can be told", param="since")
-    return TimeRange(span, since, until)
+    minutes = {"minute": _MINUTES_BY_MINUTE, "5minutes": _MINUTES_BY_FIVE, "hour": _HOURS_BY_HOUR * 60}
+    fitting_steps = [step for step, length in minutes.items() if until_ms - since_ms <= length * MINUTE_MS]
+    for step in (*fitting_steps, "day") if word is None else (word,):
+        period = _build_period(step, since_ms, until_ms)
+        is_from_rows = step in MINUTE_STEPS or (step == "hour" and selection.subject is not None)
+        if not is_from_rows or await selection.open_reader(database, period.unit_ms).has_rows(period.starts):
+            return period
+    raise InvalidRequest(f"By {word} no sums are stored, and the requests are gone, or too many", param="step")
+
+
+def _parse_times(request: AdminRequest) -> tuple[int, int]:
+    """Return the period in Unix milliseconds. Raises ``InvalidRequest``."""
+    query, day_ms = request.query, DAY_HOURS * HOUR_MS
+    until_ms = parse_moment(query, "until", is_end=True)
+    if until_ms is None:
+        until_ms = int(request.services.clock() * 1000) + 1
+    since_ms = parse_moment(query, "since")
+    if since_ms is None:
+        since_ms = max((until_ms - 1) // day_ms - (_DAYS_SHOWN - 1), 0) * day_ms
+    if since_ms >= until_ms:
+        raise InvalidRequest("'since' must be before 'until'", param="since")
+    return since_ms, until_ms
+
+
+def _build_period(step: str, since_ms: int, until_ms: int) -> _Period:
+    """Raises ``InvalidRequest`` if there are too many minutes, hours or days."""
+    step_ms = _STEPS[step]
+    first, end = since_ms // step_ms, -(-until_ms // step_ms)
+    if end - first > _MAX_BUCKETS:
+        raise InvalidRequest(f"By {step} no more than {_MAX_BUCKETS} can be told", param="since")
+    unit_ms = min(step_ms, HOUR_MS)
+    units = step_ms // unit_ms
+    return _Period(step, unit_ms, range(first * units, end * units, units))
 
 
 async def _sum_new_rows(speeds: SpeedRepository) -> bool:
@@ -230,82 +393,75 @@ async def _sum_new_rows(speeds: SpeedRepository) -> bool:
     return False
 
 
-def _build_buckets(
-    hours: Sequence[int], lines: Sequence[SeriesLine], speed_lines: Sequence[SpeedLine] | None
-) -> list[ChartBucket]:
-    sums = dict.fromkeys(hours, _EMPTY_LINE)
-    for line in lines:
-        sums[line.hour] = add_lines(sums[line.hour], line.traffic)
-    speeds: dict[int, Speed] = {}
-    for speed_line in speed_lines or ():
-        speeds.setdefault(speed_line.hour, make_speed()).add(speed_line.speed)
+async def _look_at_new_rows(splits: SplitRepository) -> bool:
+    """Find past days whose sums have changed; return whether these are all, so that the splits of others are right."""
+    for _ in range(_MAX_ROUNDS):
+        if not await splits.look_at_new_rows():
+            return True
+    return False
+
+
+def _build_buckets(period: _Period, numbers: _Numbers) -> list[ChartBucket]:
+    speeds = numbers.speeds or {}
     return [
         build_view(
-            ChartBucket, line, start=_format_hour(hour), speed=_view_speed(speeds[hour]) if hour in speeds else None
+            ChartBucket,
+            numbers.series.buckets.get(start, EMPTY_LINE),
+            start=period.format(start),
+            speed=_view_speed(speeds[start]) if start in speeds else None,
         )
-        for hour, line in sums.items()
+        for start in period.starts
     ]
 
 
 def _build_series(
-    hours: Sequence[int], lines: Sequence[SeriesLine], names: Mapping[str, str] | None
+    period: _Period, series: TrafficSeries, total: TrafficLine, names: Mapping[str, str] | None
 ) -> list[ChartSeries]:
     """Return the series that cost most, the highest first, and one of all others if they have any requests."""
-    totals: dict[str, TrafficLine] = {}
-    for line in lines:
-        label = line.traffic.label
-        totals[label] = add_lines(totals.get(label, attrs.evolve(_EMPTY_LINE, label=label)), line.traffic)
-    ranked = sorted(totals.values(), key=lambda total: (-total.cost_nanos, -total.requests, total.label))
-    top = [total for total in ranked if total.label][:_MAX_SERIES]
-    top_labels = {total.label for total in top}
-    nanos: Counter[tuple[str, int]] = Counter()
-    for line in lines:
-        nanos[line.traffic.label if line.traffic.label in top_labels else "", line.hour] += line.traffic.cost_nanos
-    others = [total for total in ranked if total.label not in top_labels]
-    series = [
+    views = [
         ChartSeries(
-            name=total.label if names is None else name_label(total.label, names),
-            value=total.label,
-            total=build_view(UsageSums, total),
-            values=[nanos[total.label, hour] / 1e9 for hour in hours],
+            name=line.label if names is None else name_label(line.label, names),
+            value=line.label,
+            total=build_view(UsageSums, line),
+            values=[series.values.get((line.label, start), 0) / 1e9 for start in period.starts],
         )
-        for total in top
+        for line in series.top
     ]
-    if others:
-        total = build_view(UsageSums, reduce(add_lines, others, _EMPTY_LINE))
-        series.append(ChartSeries(name="", value=None, total=total, values=[nanos["", hour] / 1e9 for hour in hours]))
-    return series
+    others = reduce(partial(add_lines, sign=-1), series.top, total)
+    if others.requests:
+        values = [
+            series.buckets[start].cost_nanos - _sum_values(series, start) if start in series.buckets else 0
+            for start in period.starts
+        ]
+        rest = [nanos / 1e9 for nanos in values]
+        views.append(ChartSeries(name="", value=None, total=build_view(UsageSums, others), values=rest))
+    return views
 
 
-def _build_causes(hours: Sequence[int], failures: Sequence[FailureLine]) -> list[ChartCause]:
-    totals: Counter[tuple[str, str]] = Counter()
-    for line in failures:
-        totals[line.outcome, line.code] += line.requests
-    ranked = sorted(totals, key=lambda cause: (-totals[cause], cause))
-    shown_causes = set(ranked[:_MAX_CAUSES])
-    counts: Counter[tuple[tuple[str, str] | None, int]] = Counter()
-    for line in failures:
-        cause = (line.outcome, line.code)
-        counts[cause if cause in shown_causes else None, line.hour] += line.requests
-    causes = [
-        ChartCause(
-            outcome=outcome,
-            code=code or None,
-            requests=totals[outcome, code],
-            values=[counts[(outcome, code), hour] for hour in hours],
-        )
-        for outcome, code in ranked[:_MAX_CAUSES]
+def _sum_values(series: TrafficSeries, start: int) -> int:
+    return sum(series.values.get((line.label, start), 0) for line in series.top)
+
+
+def _build_causes(period: _Period, series: TrafficSeries) -> list[ChartCause]:
+    causes = []
+    for line in series.top:
+        outcome, _, code = line.label.partition("/")
+        values = [series.values.get((line.label, start), 0) for start in period.starts]
+        if line.requests:
+            causes.append(ChartCause(outcome=outcome, code=code or None, requests=line.requests, values=values))
+    others = [
+        series.buckets[start].failed - _sum_values(series, start) if start in series.buckets else 0
+        for start in period.starts
     ]
-    others = [counts[None, hour] for hour in hours]
     if any(others):
         causes.append(ChartCause(outcome=None, code=None, requests=sum(others), values=others))
     return causes
 
 
-def _add_speed(lines: Sequence[SpeedLine]) -> Speed:
+def _add_speeds(speeds: Iterable[Speed]) -> Speed:
     total = make_speed()
-    for line in lines:
-        total.add(line.speed)
+    for speed in speeds:
+        total.add(speed)
     return total
 
 
@@ -324,7 +480,3 @@ def _find_percentiles(histogram: Histogram) -> Percentiles | None:
     values = [find_percentile(histogram, percent) for percent in (50, 95, 99)]
     numbers = [round(value, 1) for value in values if value is not None]
     return Percentiles(*numbers) if numbers else None
-
-
-def _format_hour(hour: int) -> str:
-    return build_time(hour * HOUR_MS // 1000)

@@ -36,6 +36,7 @@ _TAG_PREFIX = "tag:"
 _REMAINDER_FIELDS = ("unlisted", "other", "unattributed")
 OPERATOR_AXES = ("account", "channel", _PROVIDER)
 _UNKNOWN = "unknown"
+_DELETED = " (deleted)"
 _EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0, 0)
 _DAYS_SHOWN = 30
 _HOURS_SHOWN, _MAX_HOURS = 24, 31 * 24
@@ -356,7 +357,12 @@ async def list_names(request: AdminRequest, axis: TrafficAxis) -> Names:
 
 def name_label(label: str, names: Names) -> str:
     """Return the name of an account or a key by its id, also if it is deleted."""
-    return names.get(label, f"{label} (deleted)")
+    return names.get(label, f"{label}{_DELETED}")
+
+
+def is_deleted(label: object, name: str) -> bool:
+    """Return whether ``name`` is what ``name_label`` returns for the id of a deleted account or key."""
+    return name == f"{label}{_DELETED}"
 
 
 def _build_label(label: str, axis: str, names: Names) -> Fields:

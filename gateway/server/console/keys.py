@@ -79,6 +79,7 @@ async def load_key(request: web.Request) -> Data:
         "latest": latest.data,
         "sessions": sessions.data,
         "credits": credits_,
+        "forecasts": [line for line in forecasts.data if line.owner == "key"],
         "uses": [(use, _find_forecast(use, forecasts.data)) for use in uses.limits],
         "rates": uses.rate_limits,
         "keep_rule": uses.keep_bodies,

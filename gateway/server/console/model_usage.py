@@ -13,9 +13,8 @@ from gateway.server.admin.explanation import Explanation
 from gateway.server.admin.requests import RequestPageView, RequestView
 from gateway.server.admin.usage import UsageLine, UsageReport
 from gateway.server.console.page import Data, ask_admin_api
-from gateway.server.console.periods import NAMED_PERIODS
-from gateway.server.console.uptime import build_bars
-from gateway.server.console.usage_charts import PageCharts
+from gateway.server.console.uptime import build_bars, find_period
+from gateway.server.console.usage_charts import PageCharts, list_lines
 from gateway.server.context import ACTOR, SERVICES
 
 _SAMPLE_ROWS = 500
@@ -51,23 +50,24 @@ class ServedChannel:
 async def load_usage(request: web.Request, model: str, charts: PageCharts) -> Data:
     """Load the requests that named ``model`` in the period of ``charts``.
 
-    Members see their account's. Only administrators see accounts and channels. ``bars`` is None for a part of a period.
+    Members see their account's. Only administrators see accounts and channels. ``bars`` is None for minutes, and for a period without a
+    name.
     """
-    period = NAMED_PERIODS.get(charts.period.span)
+    period = find_period(charts.period.span)
     query: dict[str, Any] = {"since": charts.answer.since, "until": charts.answer.until, "model": model}
     axes = ("key", "account", "channel") if request[ACTOR].scope is None else ("key",)
     times: UsageReport
     sample: RequestPageView
-    times, sample, *reports = await asyncio.gather(
-        ask_admin_api(request, "/usage", by="day" if period is None else period.axis, **query),
+    times, sample, *axis_lines = await asyncio.gather(
+        ask_admin_api(request, "/usage", by="day" if period is None else period.step, **query),
         ask_admin_api(request, "/requests", limit=_SAMPLE_ROWS, **query),
-        *(ask_admin_api(request, "/usage", by=axis, **query) for axis in axes),
+        *(list_lines(request, charts, axis, query) for axis in axes),
     )
-    lines: dict[str, Sequence[UsageLine]] = {axis: report.data for axis, report in zip(axes, reports, strict=True)}
+    lines = dict(zip(axes, axis_lines, strict=True))
     users = Counter(row.end_user for row in sample.data if row.end_user)
     return {
-        "total": times.total,
-        "is_daily": period is not None and period.axis == "day",
+        "total": charts.answer.total,
+        "is_daily": period is not None and period.step == "day",
         "bars": period and build_bars(period, period.list_starts(request.app[SERVICES].clock()), times.data),
         "sample": sample.data,
         "users": users.most_common(_MAX_SHOWN),

@@ -11,7 +11,7 @@ from gateway.server.admin.accounts import AccountView
 from gateway.server.admin.forecasts import ForecastReport, ForecastView
 from gateway.server.admin.usage import UsageLine
 from gateway.server.console.page import Data, ask_admin_api
-from gateway.server.console.usage_charts import load_charts
+from gateway.server.console.usage_charts import PageCharts, list_lines, load_charts
 from gateway.server.context import ACTOR
 
 _MAX_LINES = 6
@@ -28,27 +28,30 @@ async def load_overview(request: web.Request) -> Data:
     charts = await load_charts(request, account=account)
     query = {"since": charts.answer.since, "until": charts.answer.until, "account": account}
     models, keys, channels, users, latest, session, accounts, model_views = await asyncio.gather(
-        ask_admin_api(request, "/usage", by="model", **query),
-        ask_admin_api(request, "/usage", by="key", **query),
-        _load_channel_usage(request, query, sees_all_accounts=sees_all_accounts),
+        list_lines(request, charts, "model", query),
+        list_lines(request, charts, "key", query),
+        _load_channel_usage(request, charts, query, sees_all_accounts=sees_all_accounts),
         ask_admin_api(request, "/usage", by="user", limit=_MAX_LINES, **query),
         ask_admin_api(request, "/requests", limit=_MAX_REQUESTS, account=account),
         ask_admin_api(request, "/account"),
         _list_accounts(request, sees_all_accounts=sees_all_accounts),
         ask_admin_api(request, "/models"),
     )
+    owner = next((view for view in accounts if view.name == account), None if sees_all_accounts else session)
+    forecasts = await _load_forecasts(request, account)
     return {
         "charts": charts,
         "accounts": accounts,
         "chosen_account": account,
-        "owner": next((view for view in accounts if view.name == account), None if sees_all_accounts else session),
-        "models": models.data[:_MAX_LINES],
-        "keys": keys.data[:_MAX_LINES],
+        "owner": owner,
+        "models": models[:_MAX_LINES],
+        "keys": keys[:_MAX_LINES],
         "channels": channels[:_MAX_LINES],
         "users": users,
         "export": _build_export_query(query),
         "latest": latest.data,
-        "forecasts": await _load_forecasts(request, account),
+        "forecasts": [line for line in forecasts if line.reached_at is not None],
+        "quota_forecasts": [line for line in forecasts if owner is not None and line.owner == "account"],
         "unpriced": {model.id for model in model_views if model.price is None},
     }
 
@@ -58,9 +61,9 @@ def _build_export_query(query: Mapping[str, Any]) -> str:
 
 
 async def _load_forecasts(request: web.Request, account: str | None) -> list[ForecastView]:
-    """Return the limits that will be reached, of the most used ones."""
+    """Return the forecasts of the most used limits."""
     report: ForecastReport = await ask_admin_api(request, "/usage/forecast", account=account, limit=_MAX_FORECASTS)
-    return [line for line in report.data if line.reached_at is not None]
+    return list(report.data)
 
 
 async def _list_accounts(request: web.Request, *, sees_all_accounts: bool) -> list[AccountView]:
@@ -69,10 +72,7 @@ async def _list_accounts(request: web.Request, *, sees_all_accounts: bool) -> li
 
 
 async def _load_channel_usage(
-    request: web.Request, query: Mapping[str, Any], *, sees_all_accounts: bool
+    request: web.Request, charts: PageCharts, query: Mapping[str, Any], *, sees_all_accounts: bool
 ) -> Sequence[UsageLine]:
     """Return the usage by channel. Members do not see channels."""
-    lines: Sequence[UsageLine] = (
-        (await ask_admin_api(request, "/usage", by="channel", **query)).data if sees_all_accounts else ()
-    )
-    return lines
+    return await list_lines(request, charts, "channel", query) if sees_all_accounts else ()

@@ -1,37 +1,44 @@
-"""The periods of charts and of the request list that have a name: hours or days that end now."""
+"""The periods of charts and of the request list that have a name: minutes, hours or days that end now."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 
 from gateway.frozen import frozen
 from gateway.server.console.routes import mark
 
+STEPS: Mapping[str, timedelta] = {
+    "minute": timedelta(minutes=1),
+    "5minutes": timedelta(minutes=5),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+}
+"""The lengths of the parts into which charts split a period."""
+
 
 @frozen
 class NamedPeriod:
-    """A period of hours or days (UTC) that ends now.
+    """A period of minutes, hours or days (UTC) that ends now.
 
     Attributes:
         name: its English name.
-        axis: what the usage report sums by.
-        bar_count: the number of hours or days, which are the bars of a chart.
+        step: the name in ``STEPS`` of its parts.
+        bar_count: the number of these parts, which are the bars of a chart.
     """
 
     name: str
-    axis: Literal["hour", "day"]
+    step: str
     bar_count: int
 
     def list_starts(self, now_s: float) -> list[datetime]:
-        """Return the starts of the hours or days in order; the last one is still running."""
-        start = datetime.fromtimestamp(now_s, UTC).replace(minute=0, second=0, microsecond=0)
-        step = timedelta(hours=1)
-        if self.axis == "day":
-            start, step = start.replace(hour=0), timedelta(days=1)
+        """Return the starts of the parts in order; the last part is still running."""
+        step = STEPS[self.step]
+        start = datetime.fromtimestamp(now_s // step.total_seconds() * step.total_seconds(), UTC)
         return [start - step * steps_back for steps_back in reversed(range(self.bar_count))]
 
 
 NAMED_PERIODS: Mapping[str, NamedPeriod] = {
+    "1h": NamedPeriod(mark("Last hour"), "minute", 60),
+    "3h": NamedPeriod(mark("Last 3 hours"), "5minutes", 36),
     "24h": NamedPeriod(mark("Last 24 hours"), "hour", 24),
     "7d": NamedPeriod(mark("Last 7 days"), "day", 7),
     "30d": NamedPeriod(mark("Last 30 days"), "day", 30),

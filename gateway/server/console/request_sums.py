@@ -16,11 +16,10 @@ from gateway.server.query import is_number, parse_moment
 
 PERIOD_NAMES: Mapping[str, str] = {
     "15m": mark("Last 15 minutes"),
-    "1h": mark("Last hour"),
     **{value: period.name for value, period in NAMED_PERIODS.items()},
 }
 """The English name of each value of the list's filter ``last``."""
-_MINUTES = {"15m": 15, "1h": 60}
+_MINUTES = {"15m": 15}
 _SUBJECTS = {"end_user": "user", "session": "session", "tag": "tag"}
 """The filters by what requests are for, and what usage by it is called."""
 _SUMMED_FILTERS = frozenset({"account", "key", "model", "channel", "status"})
@@ -30,7 +29,7 @@ _DAY_MS = DAY_HOURS * HOUR_MS
 def find_since(period: str, now_s: float) -> str | None:
     """Return the beginning of a period of ``PERIOD_NAMES`` that ends now, as a filter has it; None for another word.
 
-    From 24 hours on it is the beginning of an hour or a day, as on the overview, so that both have the same requests.
+    From one hour on it is the beginning of a minute, hour or day, as on the overview: both have the same requests.
     """
     if period in NAMED_PERIODS:
         start = NAMED_PERIODS[period].list_starts(now_s)[0]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from gateway.frozen import frozen
 from gateway.server.admin.usage import UsageLine
-from gateway.server.console.periods import NamedPeriod
+from gateway.server.console.periods import NAMED_PERIODS, NamedPeriod
 
 Level = Literal["idle", "good", "warn", "bad"]
 _GOOD_SHARE, _FAIR_SHARE = 0.99, 0.9
@@ -26,10 +26,16 @@ class UptimeBar:
     level: Level
 
 
+def find_period(name: str) -> NamedPeriod | None:
+    """Return the named period; None if its parts are not hours or days, or without such a period."""
+    period = NAMED_PERIODS.get(name)
+    return period if period is not None and period.step in _LABEL_FORMATS else None
+
+
 def build_bars(period: NamedPeriod, starts: Sequence[datetime], lines: Sequence[UsageLine]) -> list[UptimeBar]:
     """Return a bar for each of the ``starts`` of the period's hours or days. ``lines`` are the usage by these."""
-    sums = {getattr(line, period.axis): (line.requests, line.failed) for line in lines}
-    report_format, label_format = _REPORT_FORMATS[period.axis], _LABEL_FORMATS[period.axis]
+    sums = {getattr(line, period.step): (line.requests, line.failed) for line in lines}
+    report_format, label_format = _REPORT_FORMATS[period.step], _LABEL_FORMATS[period.step]
     return [
         _build_bar(start.strftime(label_format), *sums.get(start.strftime(report_format), (0, 0))) for start in starts
     ]

@@ -18,15 +18,16 @@ from aiohttp import web
 
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
-from gateway.server.admin.charts import GROUPS, ChartCause, Charts, ChartSeries, Percentiles, SpeedView
+from gateway.server.admin.answer import build_view
+from gateway.server.admin.charts import GROUPS, MINUTE_STEPS, ChartCause, Charts, ChartSeries, Percentiles, SpeedView
 from gateway.server.admin.requests import NO_CODE
-from gateway.server.admin.usage import OPERATOR_AXES, UsageSums, name_label
+from gateway.server.admin.usage import OPERATOR_AXES, UsageLine, UsageReport, UsageSums, is_deleted
 from gateway.server.console.charts import Chart, ChartContent, FormatValue, Series, draw_bars, draw_lines
 from gateway.server.console.filters import format_count, format_duration, format_rate, format_usd
 from gateway.server.console.labels import format_label
 from gateway.server.console.language import LANGUAGE, gettext
 from gateway.server.console.page import ask_admin_api
-from gateway.server.console.periods import NAMED_PERIODS, NamedPeriod
+from gateway.server.console.periods import NAMED_PERIODS, STEPS, NamedPeriod
 from gateway.server.console.routes import ROOT, mark
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.query import parse_moment
@@ -41,6 +42,8 @@ _GROUP_NAMES: Mapping[str, str] = {
     "channel": mark("by channel"),
     "status": mark("by status"),
 }
+_SUBJECT_GROUPS = ("key", "account")
+"""What the days of end users and tags are split by."""
 _PERCENTILES = (("p50", mark("Median"), "series-2"), ("p95", "95 %", "series-3"), ("p99", "99 %", "series-4"))
 
 
@@ -101,7 +104,7 @@ class PageCharts:
 
 
 async def load_charts(request: web.Request, **filters: Any) -> PageCharts:
-    """Load the charts of the requests that ``filters`` select: key, model, channel or account.
+    """Load the charts of the requests that ``filters`` select: key, model, channel, account, end_user or tag.
 
     Raises the errors of ``GET /usage/charts``.
     """
@@ -114,7 +117,7 @@ async def load_charts(request: web.Request, **filters: Any) -> PageCharts:
         request, "/usage/charts", **chosen, since=period.since, until=period.until, group=group
     )
     if not period.span:
-        period = ChartPeriod("", answer.since, answer.until)  # widened to whole hours or days
+        period = ChartPeriod("", answer.since, answer.until)  # widened to whole minutes, hours or days
     drawing = _Drawing(request[LANGUAGE], answer, {**chosen, **period.link})
     charts = drawing.draw()
     return PageCharts(
@@ -130,16 +133,38 @@ async def load_charts(request: web.Request, **filters: Any) -> PageCharts:
     )
 
 
+async def list_lines(
+    request: web.Request, charts: PageCharts, axis: str, query: Mapping[str, Any]
+) -> Sequence[UsageLine]:
+    """Return the usage by model, key, account or channel in the period of ``charts``, the most expensive first.
+
+    By minutes these are the few that a chart has, because usage is summed by whole hours.
+    """
+    if charts.answer.step not in MINUTE_STEPS:
+        report: UsageReport = await ask_admin_api(request, "/usage", by=axis, **query)
+        return report.data
+    answer: Charts = await ask_admin_api(request, "/usage/charts", group=axis, **query)
+    return [_build_line(axis, series) for series in answer.series if series.value is not None]
+
+
+def _build_line(axis: str, series: ChartSeries) -> UsageLine:
+    labels: dict[str, Any] = {axis: series.name}
+    if axis in {"key", "account"}:
+        labels[f"{axis}_id"] = int(series.value or 0)
+    return build_view(UsageLine, series.total, **labels)
+
+
 def write_link(query: Mapping[str, str]) -> str:
     """Return the link to the requests that a query selects."""
-    return f"{ROOT}/requests?{urlencode(query)}"
+    return f"{ROOT}/requests?{urlencode(query, safe=':')}"
 
 
 def _list_groups(chosen: Mapping[str, str], *, sees_all_accounts: bool) -> dict[str, str]:
-    """Return what spending may be split by: nothing that a filter fixes, and for members nothing that is hidden."""
+    """Return what spending may be split by: not by what is chosen, and for members not by what they do not see."""
+    is_of_subject = "end_user" in chosen or "tag" in chosen
     return {
         group: _GROUP_NAMES[group]
-        for group in GROUPS
+        for group in (_SUBJECT_GROUPS if is_of_subject else GROUPS)
         if group not in chosen
         and (sees_all_accounts or group not in OPERATOR_AXES)
         and not (group == "account" and "key" in chosen)
@@ -182,8 +207,8 @@ class _Drawing:
         self._link_query = link_query
         self._starts = [_parse_time(bucket.start) for bucket in answer.buckets]
         is_long = len(self._starts) > 1 and self._starts[-1] - self._starts[0] >= timedelta(days=1)
-        by_hour = "%m-%d %H:%M" if is_long else "%H:%M"
-        self._labels = [start.strftime(by_hour if answer.step == "hour" else "%m-%d") for start in self._starts]
+        label_format = "%m-%d" if answer.step == "day" else "%m-%d %H:%M" if is_long else "%H:%M"
+        self._labels = [start.strftime(label_format) for start in self._starts]
 
     def draw(self) -> list[Chart]:
         """Return the charts, without those that have nothing to show."""
@@ -204,7 +229,7 @@ class _Drawing:
 
     def list_rows(self, charts: Sequence[Chart], filters: Mapping[str, str]) -> list[ChartRow]:
         """Return the buckets with what all charts say of them."""
-        length = timedelta(hours=1) if self._answer.step == "hour" else timedelta(days=1)
+        length = STEPS[self._answer.step]
         columns = [texts for chart in charts for texts in chart.texts]
         return [
             ChartRow(
@@ -242,6 +267,11 @@ class _Drawing:
             for number, line in enumerate(self._list_costly_series(), 1)
         ]
         return draw_bars(ChartContent("spend", self._translate(mark("Spent")), self._labels, series, format_usd))
+
+    def _link_series(self, line: ChartSeries) -> str:
+        """Return the link to the requests of a series; empty for the others together, and for a deleted account."""
+        filters = None if line.value is None else _filter_by(self._answer.group, line)
+        return "" if filters is None else self._link(**filters)
 
     def _list_costly_series(self) -> list[ChartSeries]:
         return [line for line in self._answer.series if line.total.cost_nanos]
@@ -325,8 +355,13 @@ class _Drawing:
         return f"{cause.code} ({outcome})" if cause.code else outcome
 
 
-def _filter_by(group: str, line: ChartSeries) -> dict[str, str]:
-    """Return the filter of the request list that selects a series: accounts are named there, keys have their ids."""
+def _filter_by(group: str, line: ChartSeries) -> dict[str, str] | None:
+    """Return the filter of the request list that selects a series; None for an account that is deleted.
+
+    Accounts are named there, keys have their ids.
+    """
+    if group == "account" and is_deleted(line.value, line.name):
+        return None
     return {group: line.name if group == "account" else line.value or ""}
 
 

@@ -421,6 +421,13 @@ CREATE TABLE speed_hours (
  WITHOUT ROWID
 
 ;
+CREATE TABLE split_days (
+	day INTEGER NOT NULL, 
+	PRIMARY KEY (day)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE sqlite_sequence(name,seq);
 CREATE TABLE subject_counts (
 	kind VARCHAR(16) NOT NULL, 
@@ -508,6 +515,25 @@ CREATE TABLE usage_hours (
 	cost_nanos BIGINT NOT NULL, 
 	total_ms BIGINT NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (span, hour, account_id, key_id, model, channel, status)
+)
+ WITHOUT ROWID
+
+;
+CREATE TABLE usage_splits (
+	day INTEGER NOT NULL, 
+	filter_by VARCHAR(16) NOT NULL, 
+	value VARCHAR(256) NOT NULL, 
+	split_by VARCHAR(16) NOT NULL, 
+	label VARCHAR(256) NOT NULL, 
+	requests BIGINT NOT NULL, 
+	failed BIGINT NOT NULL, 
+	prompt_tokens BIGINT NOT NULL, 
+	completion_tokens BIGINT NOT NULL, 
+	cached_tokens BIGINT NOT NULL, 
+	cost_nanos BIGINT NOT NULL, 
+	total_ms BIGINT NOT NULL, 
+	saved_nanos BIGINT NOT NULL, 
+	PRIMARY KEY (day, filter_by, value, split_by, label)
 )
  WITHOUT ROWID
 

@@ -19,6 +19,7 @@ from gateway.server.console.filters import format_count, format_usd
 from gateway.server.console.request_sums import find_since
 from gateway.server.context import SERVICES
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.usage_splits import SplitRepository
 from tests.support.console_people import Person, invite, make_administrator
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.request_records import make_row
@@ -49,6 +50,14 @@ PAGES = {
     "?group=account&account=acme": "an account",
     "?since=2026-11-28T03:00:00Z&until=2026-11-29T09:00:00Z&group=channel": "a part, by hour",
     "?since=2026-11-20&until=2026-11-27": "days of last week",
+    "?span=1h&group=key": "minutes",
+    "?span=3h": "steps of five minutes",
+    "?since=2026-11-30T09:40:00Z&until=2026-11-30T10:20:00Z": "forty minutes",
+    "/usage?end_user=u1&span=30d": "an end user",
+    "/usage?end_user=u%20%26%203&span=24h&group=account": "hours of an end user",
+    "/usage?tag=team%3Da%20%26%20b&span=90d&group=account": "a tag",
+    "/usage?tag=team%3Dc&since=2026-11-30T07:10:00Z&until=2026-11-30T12:05:00Z": "minutes of a tag",
+    "/models/m?since=2026-11-30T08:00:00Z&until=2026-11-30T09:20:00Z": "a model, by minute",
     "/keys/1?span=30d": "a key",
     "/channels/up?span=30d": "a channel",
     "/accounts/north%20co?span=30d": "another account",
@@ -86,9 +95,9 @@ def make_rows(count: int = 300) -> list[RequestRecord]:
             cached_tokens=0,
             cost_nanos=rng.randrange(10**8),
             saved_nanos=rng.randrange(10**6),
-            end_user=f"u{number % 4}" if number % 2 else "",
+            end_user=("", "u1", "", "u & 3")[number % 4],
             session="",
-            tags="",
+            tags=("team=a & b", "team=c,b=1", "")[number % 3],
             limit_charges="",
         )
         row = attrs.evolve(row, cached_tokens=row.prompt_tokens // 3)
@@ -106,7 +115,11 @@ def make_rows(count: int = 300) -> list[RequestRecord]:
 async def people(gateway_with: StartGateway) -> AsyncIterator[dict[str, Person]]:
     gateway: RunningGateway = await gateway_with(CONFIG, clock=lambda: NOW_S)
     gateway.audited = False  # the rows are charged to balances that are in memory already
-    await LedgerRepository(gateway.app[SERVICES].storage.database).post(make_rows())
+    database = gateway.app[SERVICES].storage.database
+    await LedgerRepository(database).post(make_rows())
+    splits = SplitRepository(database)
+    while await splits.look_at_new_rows() or await splits.add_day(NOW_S):
+        pass
     async with AsyncExitStack() as stack:
         ada = await make_administrator(gateway)
         found = {"ada": ada, "ben": await invite(ada, "ben", "member", "acme")}
@@ -320,7 +333,7 @@ async def test_a_deleted_account_has_no_link(people: dict[str, Person]) -> None:
 
 
 async def test_a_page_stays_light(people: dict[str, Person]) -> None:
-    for path in ("?span=90d", "?since=2026-11-27T12:00:00Z&until=2026-11-30T12:00:00Z"):
+    for path in ("?span=90d", "?span=1h", "?since=2026-11-27T12:00:00Z&until=2026-11-30T12:00:00Z"):
         _, page = await people["ada"].open(path)
         assert len(page.encode()) < 80_000
 
@@ -336,12 +349,18 @@ async def test_a_page_stays_light(people: dict[str, Person]) -> None:
         ("since=yesterday", 400),
         ("account=nobody", 404),
         ("step=hour&since=2026-11-30T01:30:00Z&until=2026-11-30T03:00:00Z", 200),
+        ("step=minute&since=2026-11-29", 400),
+        ("end_user=", 400),
+        ("tag=team", 400),
+        ("end_user=u1&group=model", 400),
+        ("end_user=u1&group=key&model=m", 400),
+        ("tag=team%3Dc&step=hour&group=model&since=2026-11-30", 200),
     ],
 )
 async def test_a_period_that_cannot_be_shown_is_refused(people: dict[str, Person], query: str, status: int) -> None:
     answered, answer = await people["ada"].call("GET", f"/usage/charts?{query}")
     assert answered == status
-    if status == 200:
+    if query.startswith("step=hour") and status == 200:
         assert (answer["since"], answer["until"]) == ("2026-11-30T01:00:00Z", "2026-11-30T03:00:00Z")
         assert [bucket["start"][11:13] for bucket in answer["buckets"]] == ["01", "02"]
 

@@ -15,6 +15,11 @@ function findLink(index) {
   return new URL(rows[index].querySelector("a").href);
 }
 
+// The bars of a path: where each begins, and how high it is.
+function readBars(shape) {
+  return [...shape.getAttribute("d").matchAll(/M(\S+) \S+v-(\S+?)(?=M|$)/g)].map(([, x, height]) => ({ x, height: Number(height) }));
+}
+
 function line(...parts) {
   const paragraph = document.createElement("p");
   paragraph.append(...parts);
@@ -36,6 +41,8 @@ class ChartPointer {
     this.index = -1;
     this.from = -1; // where a drag has begun
     this.moved = false;
+    this.tapped = -1; // the column whose numbers a tap has shown
+    this.stack = [];
     this.tip = document.createElement("div");
     this.tip.className = "chart-tip";
     this.tip.hidden = true;
@@ -78,6 +85,7 @@ class ChartPointer {
     const swatch = entry.querySelector(".swatch"), button = document.createElement("button");
     const name = entry.querySelector(".cut").textContent;
     const shape = this.plot.querySelector(`path.${entry.dataset.kind}`);
+    if (shape && !shape.classList.contains("line")) this.stack.push({ shape, bars: readBars(shape) });
     button.type = "button";
     button.setAttribute("aria-pressed", "true");
     button.setAttribute("aria-label", t("Show {name}", { name }));
@@ -86,8 +94,22 @@ class ChartPointer {
     button.addEventListener("click", () => {
       const isHidden = shape ? shape.classList.toggle("hidden") : button.getAttribute("aria-pressed") === "true";
       button.setAttribute("aria-pressed", String(!isHidden));
+      this.restack();
     });
     this.entries[series].button = button;
+  }
+
+  // The bars above a hidden series come down.
+  restack() {
+    const feet = new Map();
+    for (const { shape, bars } of this.stack.filter(({ shape }) => !shape.classList.contains("hidden"))) {
+      const parts = bars.map(({ x, height }) => {
+        const foot = feet.get(x) ?? 160;
+        feet.set(x, foot - height);
+        return `M${x} ${foot}v${-height}`;
+      });
+      shape.setAttribute("d", parts.join(""));
+    }
   }
 
   listen() {
@@ -98,8 +120,11 @@ class ChartPointer {
       this.moved = false;
     });
     slider.addEventListener("pointermove", (event) => this.show(this.find(event), event.buttons === 1));
-    slider.addEventListener("pointerleave", () => this.hide());
-    slider.addEventListener("pointerup", (event) => this.finish(this.find(event)));
+    slider.addEventListener("pointerleave", (event) => {
+      if (event.pointerType !== "touch") this.hide();
+    });
+    slider.addEventListener("pointercancel", () => this.hide());
+    slider.addEventListener("pointerup", (event) => this.finish(this.find(event), event.pointerType === "touch"));
     slider.addEventListener("blur", () => this.hide());
     slider.addEventListener("focus", () => {
       if (slider.matches(":focus-visible")) this.show(this.index < 0 ? rows.length - 1 : this.index);
@@ -145,12 +170,20 @@ class ChartPointer {
     this.tip.hidden = true;
     this.column.setAttribute("width", "0");
     this.from = -1;
+    this.tapped = -1;
   }
 
-  finish(index) {
+  // The first tap of a finger shows the numbers, a second one on the same column opens the requests.
+  finish(index, isTouch) {
     const from = this.from;
     this.from = -1;
     if (from < 0) return;
+    if (isTouch && !this.moved && this.tapped !== index) {
+      this.tapped = index;
+      this.show(index);
+      this.tip.append(line(t("Tap again for the requests")));
+      return;
+    }
     if (this.moved) this.zoom(Math.min(from, index), Math.max(from, index));
     else this.open(index);
   }

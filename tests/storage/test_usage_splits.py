@@ -1,0 +1,125 @@
+"""Splits of past days say what the daily sums say, in both databases, also after rows that are stored late."""
+
+import asyncio
+from itertools import product
+
+import attrs
+from sqlalchemy import func, select, update
+
+from gateway.domain.request_log import RequestRecord
+from gateway.domain.traffic import TimeRange, TrafficFilter
+from gateway.storage.database import Database
+from gateway.storage.ledger_rows import reverse_rows
+from gateway.storage.schema import rollups, usage_splits
+from gateway.storage.subject_sums import SubjectSums
+from gateway.storage.traffic_series import TrafficSeries, TrafficSeriesReader
+from gateway.storage.usage_splits import SplitAxis, SplitRepository, list_split_days
+from tests.support.request_records import charge, read_ms, refuse
+from tests.support.stores import Stores
+
+DAY_S = 86_400
+FIRST_MS = read_ms("2026-03-10 00:00")
+FIRST_DAY = FIRST_MS // 1000 // DAY_S
+NOW_S = FIRST_MS / 1000 + 3 * DAY_S + 3_600
+"""The fourth day has begun: three have ended."""
+PERIOD = TimeRange(24, FIRST_DAY * 24, (FIRST_DAY + 4) * 24)
+AXES: tuple[SplitAxis, ...] = ("model", "key", "account", "channel", "status", "cause")
+ALL = TrafficFilter(0, 0)
+FILTERS = [
+    ALL, attrs.evolve(ALL, account_id=1), attrs.evolve(ALL, model="m1"), attrs.evolve(ALL, channel="spare"),
+    attrs.evolve(ALL, key_id=11), attrs.evolve(ALL, account_id=2, model="m0"), attrs.evolve(ALL, model="other"),
+]  # fmt: skip
+
+
+def make_rows(first: int, count: int, *, day: int | None = None) -> list[RequestRecord]:
+    rows = []
+    for number in range(first, first + count):
+        at_ms = FIRST_MS + (number % 4 if day is None else day) * DAY_S * 1000 + number * 60_000
+        row = charge(f"r{number}", 1 + number % 9, at_ms=at_ms, key=(11, 12, 21, 13, 14, 15, 16)[number % 7])
+        row = attrs.evolve(row, model=f"m{number % 3}", channel=("up", "spare")[number % 2])
+        rows.append(refuse(row) if number % 5 == 0 else row)
+    return [attrs.evolve(row, id=f"req_{number}") for number, row in enumerate(rows, first)]
+
+
+async def read(database: Database, traffic_filter: TrafficFilter, axis: SplitAxis, *, splits: bool) -> TrafficSeries:
+    reader = TrafficSeriesReader(database, traffic_filter, uses_splits=splits)
+    return await reader.list_series(axis, PERIOD, 3)
+
+
+async def compare(database: Database) -> None:
+    """Read each selection with and without splits, by every axis, and its sums of a period that ends within a day."""
+    for traffic_filter, axis in product(FILTERS, AXES):
+        expected = await read(database, traffic_filter, axis, splits=False)
+        assert await read(database, traffic_filter, axis, splits=True) == expected, (traffic_filter, axis)
+        assert len(expected.top) <= 3
+    assert (await read(database, ALL, "key", splits=True)).buckets.keys() == set(range(PERIOD.since, PERIOD.until, 24))
+    for traffic_filter in FILTERS:
+        sums = [
+            await TrafficSeriesReader(database, traffic_filter, uses_splits=splits).sum_traffic(
+                PERIOD.since - 5, PERIOD.until - 20
+            )
+            for splits in (True, False)
+        ]
+        assert sums[0] == sums[1]
+
+
+async def catch_up(splits: SplitRepository, now_s: float = NOW_S) -> None:
+    while await splits.look_at_new_rows() or await splits.add_day(now_s):
+        pass
+
+
+async def find_days(database: Database) -> list[int]:
+    return sorted(day - FIRST_DAY for day in await list_split_days(database, range(FIRST_DAY - 9, FIRST_DAY + 9)))
+
+
+async def test_splits_are_the_sums_of_days_that_have_ended(database: Database, stores: Stores) -> None:
+    splits = SplitRepository(database, max_rows=7)
+    assert not await splits.look_at_new_rows()  # there are no rows
+    await stores.ledger.post(make_rows(0, 60))
+    await catch_up(splits)
+    assert await find_days(database) == [0, 1, 2]
+    await compare(database)
+    await catch_up(splits, FIRST_MS / 1000 + 4 * DAY_S + 1)
+    assert await find_days(database) == [0, 1, 2]  # the last rows of the fourth may be under way
+
+
+async def test_a_row_that_is_stored_late_takes_its_day_out(database: Database, stores: Stores) -> None:
+    splits = SplitRepository(database, max_rows=4)
+    await stores.ledger.post(make_rows(0, 20))
+    await catch_up(splits)
+    await stores.ledger.post(make_rows(20, 9, day=3) + make_rows(29, 2, day=1))
+    while await splits.look_at_new_rows():
+        pass
+    assert await find_days(database) == [0, 2]
+    await compare(database)
+    await catch_up(splits)
+    assert await find_days(database) == [0, 1, 2]
+    await compare(database)
+
+
+async def test_rows_that_are_taken_back_take_their_day_out(database: Database, stores: Stores) -> None:
+    splits, rows = SplitRepository(database), make_rows(0, 20)
+    await stores.ledger.post(rows)
+    await catch_up(splits)
+    taken_back = [row for row in rows if (row.settled_ms - FIRST_MS) // (DAY_S * 1000) == 2][:2]
+    await database.write(lambda connection: reverse_rows(connection, taken_back, SubjectSums()))
+    assert await find_days(database) == [0, 1]
+    await compare(database)
+    await catch_up(splits)
+    await compare(database)
+
+
+async def test_processes_at_once_and_a_state_of_another_database(database: Database, stores: Stores) -> None:
+    await stores.ledger.post(make_rows(0, 40))
+    runs = [SplitRepository(database, max_rows=3) for _ in range(3)]
+    await runs[0].look_at_new_rows()
+    await stores.ledger.post(make_rows(40, 20))
+    await asyncio.gather(*map(catch_up, runs))
+    await catch_up(runs[0])
+    assert await find_days(database) == [0, 1, 2]
+    await compare(database)
+    ((count,),) = await database.read(select(func.count()).select_from(usage_splits))
+    await database.change(update(rollups).where(rollups.c.name == "splits").values(cursor="no cursor"))
+    await catch_up(runs[0])
+    assert await find_days(database) == [0, 1, 2]
+    assert [tuple(row) for row in await database.read(select(func.count()).select_from(usage_splits))] == [(count,)]
