@@ -213,15 +213,14 @@ async def get_charts(request: AdminRequest) -> Charts:
     """
     await request.services.billing.flusher.store_waiting()
     group = _parse_group(request)
-    database, now_s = request.services.storage.database, request.services.clock()
+    database, now_ms = request.services.storage.database, int(request.services.clock() * 1000)
     selection = await _parse_selection(request)
     period = await _parse_period(request, selection)
-    speeds = SpeedRepository(database)
-    is_summed = await _sum_new_rows(speeds)
-    numbers = await _find_reader(selection, period)(database, selection, period, group, int(now_s * 1000))
+    is_summed = await _sum_new_rows(speeds := SpeedRepository(database))
+    numbers = await _find_reader(selection, period)(database, selection, period, group, now_ms)
     since_ms = await speeds.find_since_ms()
     names = await list_names(request, group) if group in {"key", "account"} else None
-    before_since, before_until = period.find_before(int(now_s * 1000))
+    before_since, before_until = period.find_before(now_ms)
     total = reduce(add_lines, numbers.series.buckets.values(), EMPTY_LINE)
     return Charts(
         since=period.format(period.starts.start),
