@@ -33,7 +33,6 @@ SUMMED_FIELDS = (
 )  # fmt: skip
 
 UNKNOWN_MODEL_CODES = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
-"""The errors of requests whose model the gateway does not serve, if no provider was asked."""
 _get_group_key = attrgetter("account_id", "key_id", "model", "channel", "status", "outcome", "error_code", "attempts")
 _get_amounts = attrgetter(*SUMMED_FIELDS[2:])
 

@@ -39,7 +39,7 @@ _sequence = _COLUMNS.sequence
 
 
 @frozen
-class _PageQuery:
+class PageQuery:
     """The range to read: sequences from ``low`` up to ``high``, through ``index``, or in their order if it is None."""
 
     low: int
@@ -85,7 +85,7 @@ class RequestLogRepository:
         window: Window | None = await _open_window(self._database, request_filter.after)
         if window is None:
             return RequestPage(next=request_filter.after)
-        whole_query = _PageQuery(window.low, window.high)
+        whole_query = PageQuery(window.low, window.high)
         if request_filter.before is not None:
             whole_query = attrs.evolve(whole_query, high=min(whole_query.high, request_filter.before))
         if request_filter.request_id is None:
@@ -102,7 +102,7 @@ class RequestLogRepository:
         return await self._write_following_page(query, window, rows[:limit], is_full=is_full, has_more=has_more)
 
     async def _write_page(
-        self, query: _PageQuery, window: "Window", rows: list[StoredRequest], *, is_full: bool, has_more: bool
+        self, query: PageQuery, window: "Window", rows: list[StoredRequest], *, is_full: bool, has_more: bool
     ) -> RequestPage:
         last_row = rows[-1] if is_full and rows else None
         end_sequence = query.low if last_row is None else last_row.sequence
@@ -112,7 +112,7 @@ class RequestLogRepository:
         )
 
     async def _write_following_page(
-        self, query: _PageQuery, window: "Window", rows: list[StoredRequest], *, is_full: bool, has_more: bool
+        self, query: PageQuery, window: "Window", rows: list[StoredRequest], *, is_full: bool, has_more: bool
     ) -> RequestPage:
         last_row = rows[-1] if is_full and rows else None
         cursor = window.build_next_cursor(query.high - 1 if last_row is None else last_row.sequence, has_more=has_more)
@@ -132,19 +132,7 @@ class RequestLogRepository:
         query = select(_COLUMNS.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
         return next((int(row[0]) for row in await self._database.read(query)), None)
 
-    async def find_range(self, since_ms: int, until_ms: int) -> tuple[int, int] | None:
-        """Return the first sequence of the rows settled in a period, and that after the last; None without rows.
-
-        A few rows of the range were settled earlier or later.
-        """
-        window: Window | None = await _open_window(self._database, None)
-        if window is None:
-            return None
-        times = RequestFilter(since_ms=since_ms, until_ms=until_ms)
-        query = await self._narrow_to_times(times, _PageQuery(window.low, window.high))
-        return query.low, query.high
-
-    async def _narrow_to_times(self, request_filter: RequestFilter, query: _PageQuery) -> _PageQuery:
+    async def _narrow_to_times(self, request_filter: RequestFilter, query: PageQuery) -> PageQuery:
         """Exclude rows settled too early or too late. Sequences grow with time, except for ``SLACK_MS``."""
         if request_filter.since_ms is not None:
             query = attrs.evolve(
@@ -156,7 +144,7 @@ class RequestLogRepository:
             )
         return query
 
-    async def _search_time(self, query: _PageQuery, at_ms: int, narrow_range: "_NarrowRange") -> _PageQuery:
+    async def _search_time(self, query: PageQuery, at_ms: int, narrow_range: "_NarrowRange") -> PageQuery:
         while query.high - query.low > PROBES:
             step = (query.high - query.low) / (PROBES + 1)
             sequences = [query.low + int(step * number) for number in range(1, PROBES + 1)]
@@ -168,7 +156,7 @@ class RequestLogRepository:
             query = narrower_query
         return query
 
-    async def _choose_range(self, request_filter: RequestFilter, query: _PageQuery) -> _PageQuery:
+    async def _choose_range(self, request_filter: RequestFilter, query: PageQuery) -> PageQuery:
         """Return ``query`` narrowed to the longest range that one index can cover."""
         ordered_rows = self._ordered_rows // 2 if _compares_slowly(request_filter) else self._ordered_rows
         if request_filter.after is None:
@@ -184,34 +172,34 @@ class RequestLogRepository:
         (end_sequences,) = await self._database.read(select(*(end_query.scalar_subquery() for end_query in ends)))
         for name, end_query in zip(indexes, end_sequences, strict=True):
             if request_filter.after is None:
-                index_query = _PageQuery(query.low if end_query is None else end_query, query.high, name)
+                index_query = PageQuery(query.low if end_query is None else end_query, query.high, name)
             else:
-                index_query = _PageQuery(query.low, query.high if end_query is None else end_query + 1, name)
+                index_query = PageQuery(query.low, query.high if end_query is None else end_query + 1, name)
             gained_rows = (index_query.high - index_query.low) - (ordered_query.high - ordered_query.low)
             if gained_rows > 0 or (gained_rows == 0 and ordered_query.index is None):
                 ordered_query = index_query
         return ordered_query
 
 
-_NarrowRange = Callable[[_PageQuery, Sequence[tuple[int, bool]]], _PageQuery]
+_NarrowRange = Callable[[PageQuery, Sequence[tuple[int, bool]]], PageQuery]
 
 
-def _find_first_after(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
+def _find_first_after(query: PageQuery, rows: Sequence[tuple[int, bool]]) -> PageQuery:
     low = query.low
     for sequence, is_late in rows:
         if is_late:
-            return _PageQuery(low, sequence)
+            return PageQuery(low, sequence)
         low = sequence + 1
-    return _PageQuery(low, query.high)
+    return PageQuery(low, query.high)
 
 
-def _find_last_before(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
+def _find_last_before(query: PageQuery, rows: Sequence[tuple[int, bool]]) -> PageQuery:
     high = query.high
     for sequence, is_late in reversed(rows):
         if not is_late:
-            return _PageQuery(sequence + 1, high)
+            return PageQuery(sequence + 1, high)
         high = sequence
-    return _PageQuery(query.low, high)
+    return PageQuery(query.low, high)
 
 
 def _compares_slowly(request_filter: RequestFilter) -> bool:
@@ -232,7 +220,7 @@ def _list_indexes(request_filter: RequestFilter) -> list[str]:
     return [name for name, is_useful in is_useful_by_index.items() if is_useful]
 
 
-def build_reach_query(request_filter: RequestFilter, query: _PageQuery, max_rows: int) -> Select[tuple[int]]:
+def build_reach_query(request_filter: RequestFilter, query: PageQuery, max_rows: int) -> Select[tuple[int]]:
     """Select the sequence of the ``max_rows``-th row that an index finds; empty if there are fewer."""
     rows = select(_sequence).where(
         _build_index_condition(request_filter, query.index), _sequence >= query.low, _sequence < query.high
@@ -241,7 +229,7 @@ def build_reach_query(request_filter: RequestFilter, query: _PageQuery, max_rows
     return rows.order_by(order).limit(1).offset(max_rows - 1)
 
 
-def build_list_query(request_filter: RequestFilter, query: _PageQuery) -> Select[Any]:
+def build_list_query(request_filter: RequestFilter, query: PageQuery) -> Select[Any]:
     """Select the matching rows within the range."""
     page_query = select(requests).where(_sequence >= query.low, _sequence < query.high)
     page_query = page_query.where(*write_conditions(request_filter, query.index))

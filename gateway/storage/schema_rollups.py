@@ -36,18 +36,15 @@ rollups = Table(
 )
 """What a job has summed: rows from ``first_cursor`` to ``cursor``, and back to ``before``, settled at ``since_ms``."""
 
+_SPLIT_LABELS = {"filter_by": 16, "value": 256, "split_by": 16, "label": 256}
 usage_splits = Table(
     "usage_splits",
     metadata,
     Column("day", INT, primary_key=True),
-    Column("filter_by", String(16), primary_key=True),
-    Column("value", String(256), primary_key=True),
-    Column("split_by", String(16), primary_key=True),
-    Column("label", String(256), primary_key=True),
+    *(Column(name, String(size), primary_key=True) for name, size in _SPLIT_LABELS.items()),
     *(Column(name, BigInteger, nullable=False) for name in SUMMED_FIELDS),
     sqlite_with_rowid=False,
 )
 """The sums of past days for charts (``usage_splits.py``): of the requests that ``value`` selects, by each ``label``."""
-
 split_days = Table("split_days", metadata, Column("day", INT, primary_key=True), sqlite_with_rowid=False)
 """The days (UTC, days since 1970) whose ``usage_splits`` are the sums of all stored requests."""

@@ -14,7 +14,8 @@ from gateway.domain.speed import Speed, TimedRow, sum_times
 from gateway.domain.traffic import UNKNOWN_MODEL_CODES, TrafficFilter, TrafficLine
 from gateway.frozen import frozen
 from gateway.storage.database import Database
-from gateway.storage.request_log import RequestLogRepository, write_conditions
+from gateway.storage.request_cursor import open_window
+from gateway.storage.request_log import PageQuery, RequestLogRepository, write_conditions
 from gateway.storage.schema import requests
 from gateway.storage.traffic_series import EMPTY_LINE, TrafficSeries, parse_series, select_series, select_sums
 from gateway.storage.usage_splits import SplitAxis
@@ -56,6 +57,20 @@ class _Rows:
     low: int
     high: int
     conditions: Sequence[ColumnElement[bool]]
+
+
+class _RequestRanges(RequestLogRepository):
+    async def find_range(self, since_ms: int, until_ms: int) -> tuple[int, int] | None:
+        """Return the first sequence of the rows settled in a period, and that after the last; None without rows.
+
+        A few rows of the range were settled earlier or later.
+        """
+        window = await open_window(self._database, None)
+        if window is None:
+            return None
+        times = RequestFilter(since_ms=since_ms, until_ms=until_ms)
+        query = await self._narrow_to_times(times, PageQuery(window.low, window.high))
+        return query.low, query.high
 
 
 class RowSeriesReader:
@@ -127,7 +142,7 @@ class RowSeriesReader:
 
     async def _find_rows(self, units: range) -> _Rows | None:
         since_ms, until_ms = units.start * self._unit_ms, units.stop * self._unit_ms
-        sequences = await RequestLogRepository(self._database).find_range(since_ms, until_ms)
+        sequences = await _RequestRanges(self._database).find_range(since_ms, until_ms)
         if sequences is None:
             return None
         conditions = write_conditions(attrs.evolve(self._request_filter, since_ms=since_ms, until_ms=until_ms), None)
