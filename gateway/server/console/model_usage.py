@@ -50,8 +50,8 @@ class ServedChannel:
 async def load_usage(request: web.Request, model: str, charts: PageCharts) -> Data:
     """Load the requests that named ``model`` in the period of ``charts``.
 
-    Members see their account's. Only administrators see accounts and channels. ``bars`` is None for minutes, and for a period without a
-    name.
+    Members see their account's. Only administrators see accounts and channels. ``bars`` is None for minutes, and for a
+    period without a name.
     """
     period = find_period(charts.period.span)
     query: dict[str, Any] = {"since": charts.answer.since, "until": charts.answer.until, "model": model}

@@ -248,13 +248,6 @@ class _Drawing:
     def _link(self, **filters: str) -> str:
         return write_link({**self._link_query, **filters})
 
-    def _link_series(self, line: ChartSeries) -> str:
-        """Return the address of a series' requests; "" for all others together, and for an account without a name."""
-        group = self._answer.group
-        if line.value is None or (group == "account" and line.name == name_label(line.value, {})):
-            return ""
-        return self._link(**_filter_by(group, line))
-
     def _draw_spending(self) -> Chart:
         series = [
             Series(
