@@ -1,4 +1,4 @@
-"""What a gateway looks like after a week of use: people, keys, money, channels, calls good and bad, videos."""
+"""What a gateway looks like after a week of use, or three months: people, keys, money, channels, calls, videos."""
 
 import asyncio
 import time
@@ -13,6 +13,7 @@ import orjson
 
 from gateway.domain.member import Role
 from tests.browser.gateways import WAIT_LIMIT_S, Guests, OperatedGateway, VisitedGateway, open_site, open_studio
+from tests.browser.history import make_history, store_history
 from tests.browser.provider import Provider
 from tests.support.gateway import CHAT, KEY, make_template, start_gateway
 from tests.support.openai_videos import OpenAiVideos, Play
@@ -41,8 +42,13 @@ class Clock:
 
 
 @asynccontextmanager
-async def open_used_gateway(guests: Guests, folder: Path, template: Path) -> AsyncIterator[VisitedGateway]:
-    """A site as after a week. It was started anew meanwhile: a clock that jumps is nothing to go by."""
+async def open_used_gateway(
+    guests: Guests, folder: Path, template: Path, *, has_history: bool = False
+) -> AsyncIterator[VisitedGateway]:
+    """A site as after a week, with ``has_history`` as after three months, in which no page and no chart is empty.
+
+    It was started anew meanwhile: a clock that jumps is nothing to go by.
+    """
     films = OpenAiVideos(Play(polls=("in_progress",)), broken=Play(polls=("failed",)))
     if not template.exists():
         await make_template(template)
@@ -52,10 +58,15 @@ async def open_used_gateway(guests: Guests, folder: Path, template: Path) -> Asy
         desk = OperatedGateway(await start_gateway(folder, template, config, clock=clock))
         await furnish(desk, provider)
         await live_a_week(desk, clock)
+        rows = await make_history(desk, time.time()) if has_history else []
         await desk.gateway.close()
+        if rows:
+            await store_history(folder / "gateway.db", rows)
         async with open_site(guests, folder, template, config) as site:
             site.known |= {**desk.known, "provider": provider, "films": films}
             await use_today(site)
+            if has_history:
+                await keep_a_body(site)
             yield site
 
 
@@ -118,6 +129,18 @@ async def use_today(site: VisitedGateway) -> None:
     for name, role in roles.items():
         await site.know(name, role, "acme")
     await site.know("nora", "member", "north")
+
+
+async def keep_a_body(site: VisitedGateway) -> None:
+    """A request whose prompt and answer are kept, and a route whose first step has copies made."""
+    await site.operate("PUT", "/settings/requests/keep_bodies", {"value": "all"})
+    body = {"model": "m", "messages": [{"role": "user", "content": "How is the sea?"}], "temperature": 0.3}
+    answer = await site.call(CHAT, body)
+    site.known["kept"] = answer.headers["X-Request-Id"]
+    await site.operate("PUT", "/settings/requests/keep_bodies", {"value": "none"})
+    route = await site.operate("GET", "/routes/fast")
+    steps = [{**route["step"][0], "shadow": {"models": ["demo-chat"], "share": 0.05}}, *route["step"][1:]]
+    await site.operate("PUT", "/routes/fast", {"about": route["about"], "step": steps})
 
 
 async def _ask(desk: OperatedGateway, secret: str | None, model: str, user: str = "", **headers: str) -> None:

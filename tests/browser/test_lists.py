@@ -29,8 +29,8 @@ COUNT = 5_000
 SECRET = "sk-" + "x" * 44 + "Kf7h"
 WIDTHS = (390, 1024, 1280, 1440, 1920, 2560)
 LISTS = (
-    "/keys", "/accounts", "/members", "/models", "/routes", "/limits", "/prices", "/videos", "/batches", "/sessions",
-    "/files",
+    "/keys", "/accounts", "/members", "/channels", "/models", "/routes", "/limits", "/prices", "/videos", "/batches",
+    "/sessions", "/files", "/audit",
 )  # fmt: skip
 CONFIG = {
     "account": [{"name": "acme"}],
@@ -186,6 +186,60 @@ async def test_the_group_of_many_keys_is_changed_at_once(site: VisitedGateway, e
     async with ada.page.expect_navigation():
         await ada.confirm()
     assert [(await site.operate("GET", f"/keys/{key_id}"))["group"] for key_id in ids] == ["partners", "partners"]
+
+
+async def test_channels_are_found_tested_drained_moved_and_deleted_together(site: VisitedGateway, enter: Enter) -> None:
+    ada = await enter("ada")
+    page = ada.page
+    for number in range(3):
+        fields = {"name": f"spruce-{number}", "provider": "custom", "models": ["x"], "api_key": "k" * 20}
+        await site.operate(
+            "POST", "/channels?check=none", {**fields, "base_url": "http://127.0.0.1:9/v1", "priority": number}
+        )
+
+    async def list_fields(name: str) -> list[Any]:
+        return [one[name] for one in (await site.operate("GET", "/channels?search=spruce&sort=name"))["data"]]
+
+    async def select_channels() -> None:
+        await ada.go("/channels?search=spruce")
+        assert await page.locator("tbody th a").all_inner_texts() == [f"spruce-{number}" for number in (2, 1, 0)]
+        await expect(page.get_by_role("button", name="move up")).to_have_count(0)
+        await page.get_by_label("Select all on this page").first.check()
+
+    await select_channels()
+    tools = page.get_by_role("region", name="Selected rows")
+    await ada.press("Test", within=tools)
+    await ada.confirm()
+    report = page.get_by_role("dialog", name="Not everything was done")
+    await expect(report).to_contain_text("Test: 0 of 3 rows done")
+    await expect(report.get_by_role("listitem")).to_have_count(3)
+    async with page.expect_navigation():
+        await ada.press("Close", within=report)
+    assert await list_fields("health") == ["failing"] * 3
+
+    await select_channels()
+    await ada.press("Drain", within=tools)
+    async with page.expect_navigation():
+        await ada.confirm()
+    assert await list_fields("status") == ["disabled"] * 3
+    await ada.send("Undo")
+    assert await list_fields("status") == ["active"] * 3
+
+    await select_channels()
+    await ada.press("Change priority", within=tools)
+    dialog = page.get_by_role("dialog", name="Change priority")
+    await ada.write("Priority", "-7", within=dialog)
+    await ada.press("Change priority", within=dialog)
+    async with page.expect_navigation():
+        await ada.confirm()
+    assert await list_fields("priority") == [-7] * 3
+
+    await ada.go("/channels?search=spruce&sort=name")
+    await page.get_by_label("Select all on this page").first.check()
+    await ada.press("Delete", within=tools)
+    async with page.expect_navigation():
+        await ada.confirm()
+    await expect(page.get_by_text("No channel matches")).to_be_visible()
 
 
 async def test_a_member_finds_and_changes_only_keys_of_its_own_account(site: VisitedGateway, enter: Enter) -> None:

@@ -5,6 +5,7 @@ Each page is loaded three times and checked for accessibility problems. With SCR
 
 import os
 import random
+import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ SHOWN: Mapping[str, str] = {
     "requests": "/requests",
     "request": "/requests/{answered}",
     "request-failed": "/requests/{failed}",
+    "request-kept": "/requests/{kept}",
     "requests-drawer": "/requests?request={failed}",
     "requests-sums": "/requests?last=7d&status=200",
     "fallback": "/requests/{failed}/fallback",
@@ -122,6 +124,19 @@ _CUT_CELLS = """
   && cell.getBoundingClientRect().right > cell.closest(".table").getBoundingClientRect().right + 1
 ).map((cell) => cell.textContent)
 """
+MAX_PAGE_BYTES = 80_000
+"""What the page and all that it loads may weigh on the wire, without pictures."""
+_WEIGHT = """
+() => performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
+  .filter((one) => !/\\.(svg|png|mp4|wav)$|\\/content$/.test(one.name))
+  .reduce((sum, one) => sum + one.encodedBodySize, 0)
+"""
+_TALL_ROWS = """
+() => [...document.querySelectorAll(".lines tbody tr")]
+  .filter((row) => row.checkVisibility() && !row.querySelector(".phone-rest"))
+  .map((row) => [row.getBoundingClientRect().height, row.textContent]).filter(([height]) => height > 64)
+"""
+"""Rows with more than two lines of 22 pixels, and what is around them."""
 _OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = true"
 
 
@@ -129,7 +144,7 @@ _OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = 
 async def site(
     guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path
 ) -> AsyncIterator[VisitedGateway]:
-    async with open_used_gateway(guests, tmp_path_factory.mktemp("pages"), template_path) as opened:
+    async with open_used_gateway(guests, tmp_path_factory.mktemp("pages"), template_path, has_history=True) as opened:
         yield opened
 
 
@@ -169,16 +184,21 @@ async def test_every_page_can_be_seen_read_and_worked_by_anybody(site: VisitedGa
 
 
 @pytest.mark.parametrize("part", range(WIDTH_PARTS))
-async def test_no_table_is_wider_than_its_card(site: VisitedGateway, enter: Enter, part: int) -> None:
-    """On every page, at every width; and of the requests no number is outside of the card."""
+async def test_no_table_is_wider_than_its_card_and_no_page_is_heavy(
+    site: VisitedGateway, enter: Enter, part: int
+) -> None:
+    """On every page, at every width. No number of a request is outside of the card; on a phone rows have two lines."""
     ada = await enter("ada", "administrator")
     await add_long_names(site)
     wide: list[Any] = []
     for name, path in list(SHOWN.items())[part::WIDTH_PARTS]:
         await ada.go(path.format_map(site.known))
+        wide += [(name, size) for size in [await ada.page.evaluate(_WEIGHT)] if not 10_000 < size < MAX_PAGE_BYTES]
         for width in WIDTHS:
             await ada.page.set_viewport_size({"width": width, "height": 800})
             wide += [(name, width, *one) for one in await ada.page.evaluate(_WIDE_TABLES)]
+            if width == PHONE["width"]:
+                wide += [(name, width, *row) for row in await ada.page.evaluate(_TALL_ROWS)]
             if name.startswith("requests"):
                 wide += [(name, width, text) for text in await ada.page.evaluate(_CUT_CELLS)]
     assert not wide, "\n".join(map(str, wide))
@@ -328,9 +348,9 @@ VIEWERS = {"Find", "Follow", "Columns", "Apply", "Show", "Change passphrase", "S
 
 
 async def test_no_page_is_left_out() -> None:
-    """Whoever adds one adds it here."""
-    looked = {path.partition("?")[0].partition("#")[0] for path in (*SHOWN.values(), *ALONE.values())}
-    for page in list_pages():
-        first, *rest = page.path.removeprefix("/").split("/")
-        there = [path for path in looked if path.removeprefix("/").split("/")[0] == first]
-        assert any((path.count("/") > 1) == bool(rest) for path in there) or page.path == "/", page.path
+    """Whoever adds one adds it here: it is scanned, weighed and looked at in every width."""
+    looked = {re.split("[?#]", path)[0] for path in (*SHOWN.values(), *ALONE.values())}
+    patterns = {page.path: re.sub(r"\{\w+\}", "[^/]+", page.path.rstrip("/")) for page in list_pages()}
+    assert {
+        path for path, pattern in patterns.items() if not any(re.fullmatch(pattern, name) for name in looked)
+    } == set()

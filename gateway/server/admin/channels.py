@@ -1,9 +1,10 @@
-"""Admin API: create, change, test and explain channels, and reload the configuration."""
+"""Admin API: list, create, change, test and explain channels, and reload the configuration."""
 
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import attrs
+from aiohttp import web
 
 from gateway.domain.channel import Channel
 from gateway.domain.operation import Operation
@@ -12,6 +13,7 @@ from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.formats.wire.fields import MAX_MODEL_CHARS
 from gateway.frozen import frozen
 from gateway.routing.channel_changes import order_channels as set_order
+from gateway.routing.channel_health import Health
 from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.channel_tester import ChannelTestResult
@@ -21,8 +23,9 @@ from gateway.server.admin.answer import Deleted
 from gateway.server.admin.asked import NODE_QUERY, ask_named_node
 from gateway.server.admin.channel_view import ChannelDetails, ChannelView, build_channel_view
 from gateway.server.admin.explanation import Explanation
-from gateway.server.admin.handler import AdminRequest, Query, admin_operation
+from gateway.server.admin.handler import AdminRequest, ListPage, Query, admin_operation
 from gateway.server.admin.io import read_change
+from gateway.server.admin.listing import Listing
 from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.context import Services
 from gateway.server.openapi import schema as s
@@ -66,6 +69,35 @@ _TEST_QUERY = (
 )
 
 
+_HEALTHS: tuple[Health, ...] = get_args(Health)
+_HEALTH_ORDER: tuple[Health, ...] = (
+    "failing", "cooling_down", "recovering", "draining", "untested", "healthy", "disabled"
+)  # fmt: skip
+"""The worst first."""
+_LISTING = Listing[ChannelView](
+    find_id=lambda channel: channel.name,
+    find_texts=lambda channel: (
+        channel.name,
+        channel.provider,
+        *channel.models,
+        *channel.model_map,
+        *channel.groups,
+        *(text for key in channel.keys for text in (key.name, key.last4)),
+    ),
+    sort_keys={
+        "name": lambda channel: channel.name,
+        "health": lambda channel: _HEALTH_ORDER.index(channel.health),
+        "priority": lambda channel: channel.priority,
+        "offers": lambda channel: channel.offers,
+        "success_ratio": lambda channel: channel.success_ratio,
+        "first_byte_ms": lambda channel: None if channel.latency_ms is None else channel.latency_ms.p50,
+    },
+    searched_fields="its name, its provider, its groups, its configured models and aliases, or the names and the last"
+    " four characters of its keys",
+)
+_HEALTH_QUERY = Query("health", "Only channels of this health.", s.one_of(*_HEALTHS))
+
+
 @frozen(kw_only=True)
 class ReloadReport:
     """What a reload changed, and the settings that only a start reads."""
@@ -74,15 +106,21 @@ class ReloadReport:
     needs_restart: Sequence[str]
 
 
-@admin_operation(query=(NODE_QUERY,))
-async def list_channels(request: AdminRequest) -> list[ChannelView]:
-    """List all channels with their state, without secrets.
+@admin_operation(query=(_HEALTH_QUERY, *_LISTING.query, NODE_QUERY))
+async def list_channels(request: AdminRequest) -> ListPage[ChannelView]:
+    """List channels with their state, without secrets.
 
     Each node of a cluster has its own figures and circuits of a channel: those of the others have to be asked for.
     """
-    if (answer := await ask_named_node(request, list[ChannelView], "channels")) is not None:
-        return answer
-    return await build_views(request.services)
+    health = request.query.get("health")
+    if health is not None and health not in _HEALTHS:
+        raise InvalidRequest(f"'health' must be one of {', '.join(_HEALTHS)}", param="health")
+    views: list[ChannelView] | web.Response | None = await ask_named_node(request, list[ChannelView], "channels")
+    if isinstance(views, web.Response):  # the other node's error
+        return views  # type: ignore[return-value]
+    if views is None:
+        views = await build_views(request.services)
+    return _LISTING.list_page(request, (view for view in views if health in {None, view.health}))
 
 
 async def build_views(services: Services) -> list[ChannelView]:

@@ -10,6 +10,7 @@ from aiohttp import web
 from gateway.errors import NotFound
 from gateway.server.admin.usage import UsageLine
 from gateway.server.console.language import LANGUAGE, gettext
+from gateway.server.console.lists import load_list
 from gateway.server.console.page import Data, ask_admin_api, list_live_nodes
 from gateway.server.console.provider_choices import GROUPS, ProviderChoice, list_choices
 from gateway.server.console.usage_charts import load_charts
@@ -17,17 +18,29 @@ from gateway.server.context import SERVICES
 
 _MAX_REQUESTS = 10
 _TRAFFIC_DAYS = 7
+_HEALTHS = ("failing", "cooling_down", "recovering", "draining", "untested", "healthy", "disabled")
+_ORDER = "-priority"
+_MAX_WEIGHTS = 100
 
 
 async def load_channels(request: web.Request) -> Data:
-    """Load all channels in the order in which they are tried, with their traffic of the last days."""
+    """Load a page of channels with their traffic of the last days, by default in the order in which they are tried.
+
+    That order can be changed if the page shows all channels in it.
+    """
     channels, nodes, traffic = await asyncio.gather(
-        ask_admin_api(request, "/channels", node=request.query.get("node")),
+        load_list(request, "/channels", ("node", "health"), default_sort=_ORDER),
         list_live_nodes(request),
         _load_traffic(request),
     )
-    sorted_channels = sorted(channels, key=lambda channel: -channel.priority)
-    return {"channels": sorted_channels, "nodes": nodes, **traffic}
+    is_whole = len(channels.rows) == channels.total and not channels.search and "health" not in channels.filters
+    return {
+        "list": channels,
+        "nodes": nodes,
+        "healths": _HEALTHS,
+        "is_ordered": is_whole and channels.sort == _ORDER and len(channels.rows) > 1,
+        **traffic,
+    }
 
 
 async def load_new_channel(request: web.Request) -> Data:
@@ -91,16 +104,27 @@ async def _find_last_failure(request: web.Request, channel: str) -> Any:
 
 
 async def load_weights(request: web.Request) -> Data:
-    """Load the channels of the model in the query, or all channels, in the tiers in which they are tried."""
+    """Load the channels of the model in the query, or all channels, in the tiers in which they are tried.
+
+    The tiers have at most ``_MAX_WEIGHTS`` channels together, or one tier more: none is cut, because its shares are
+    those of all its channels. ``more`` is the number of channels that are not shown.
+    """
     channels, models = await asyncio.gather(ask_admin_api(request, "/channels"), ask_admin_api(request, "/models"))
     model_names = [model.id for model in models if not model.route]
     model = next((model for model in models if model.id == request.query.get("model") and not model.route), None)
     if model is None and request.query.get("model"):
         raise NotFound(f"There is no model {request.query['model'][:120]!r}")
-    serving_channels = [channel for channel in channels if model is None or channel.name in model.channels]
-    priorities = sorted({channel.priority for channel in serving_channels}, reverse=True)
-    tiers = [[channel for channel in serving_channels if channel.priority == priority] for priority in priorities]
-    return {"model": model, "model_names": model_names, "tiers": tiers}
+    serving = [channel for channel in channels if model is None or channel.name in model.channels]
+    priorities = sorted({channel.priority for channel in serving}, reverse=True)
+    tiers: list[list[Any]] = []
+    shown = 0
+    for priority in priorities:
+        tier = [channel for channel in serving if channel.priority == priority]
+        if tiers and shown + len(tier) > _MAX_WEIGHTS:
+            break
+        tiers.append(tier)
+        shown += len(tier)
+    return {"model": model, "model_names": model_names, "tiers": tiers, "more": len(serving) - shown}
 
 
 async def _load_traffic(request: web.Request) -> Data:

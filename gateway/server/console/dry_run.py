@@ -12,6 +12,7 @@ from gateway.server.admin.explanation import Explanation
 from gateway.server.console.page import ask_admin_api
 
 TRAITS = ("images", "tools", "stream")
+_MAX_KEYS = 200
 _FIELDS = ("key", "prompt_tokens", "prefer", *TRAITS)
 
 
@@ -25,9 +26,13 @@ class DryRun:
 
 
 async def ask_dry_run(request: web.Request, model: str, operation: Operation = "chat") -> DryRun:
-    """Explain the request to ``model``, a model or a route, that the page's query describes."""
+    """Explain the request to ``model``, a model or a route, that the page's query describes.
+
+    Of the keys to choose from only the first ``_MAX_KEYS`` are loaded.
+    """
     asked = {field: request.query.get(field, "") for field in _FIELDS}
     explanation, keys = await asyncio.gather(
-        ask_admin_api(request, "/explain", model=model, operation=operation, **asked), ask_admin_api(request, "/keys")
+        ask_admin_api(request, "/explain", model=model, operation=operation, **asked),
+        ask_admin_api(request, "/keys", sort="name", limit=_MAX_KEYS),
     )
     return DryRun(explanation, asked, keys)

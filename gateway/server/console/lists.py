@@ -72,17 +72,24 @@ class ListView:
 
 
 async def load_list(
-    request: web.Request, path: str, filters: Sequence[str] = (), *, page_path: str | None = None, **fixed: Any
+    request: web.Request,
+    path: str,
+    filters: Sequence[str] = (),
+    *,
+    page_path: str | None = None,
+    default_sort: str = "",
+    **fixed: Any,
 ) -> ListView:
     """Load the page of the admin API's list ``path`` that the request's query asks for.
 
-    ``filters`` are the names of the list's other query parameters, ``fixed`` those with a fixed value. A cursor of an
+    ``filters`` are the names of the list's other query parameters, ``fixed`` those with a fixed value. ``default_sort``
+    is the ``sort`` of an address without one. A cursor of an
     object that is no longer in the list leads to the first page; a filter that names no object leaves no rows. Raises
     ``InvalidRequest``.
     """
     query = request.query
     values = {name: query[name] for name in filters if query.get(name)}
-    search, sort = query.get("search", ""), query.get("sort", "")
+    search, sort = query.get("search", ""), query.get("sort") or default_sort
     asked = {"limit": PAGE_SIZE, "search": search, "sort": sort, **values, **fixed}
     try:
         page: ListPage[Any] = await ask_admin_api(request, path, after=query.get("after"), **asked)

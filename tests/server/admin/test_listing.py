@@ -104,6 +104,34 @@ async def test_routes_and_limits_are_searched_and_sorted(gateway_with: StartGate
     assert {path: await list_names(ask_routed, path) for path in pages} == pages
 
 
+async def test_channels_are_searched_filtered_and_sorted(gateway_with: StartGateway) -> None:
+    url = "http://127.0.0.1:9/v1"
+    channels = [
+        channel(url, "oak", models=["alpha"], priority=2, groups=["red"]),
+        channel(url, "Elm", models=["gpt-4o", "beta"], model_map={"fast": "beta"}, priority=7),
+        channel(url, "ash", models=["alpha"], api_key="the-key-of-the-team-Kf7h", status="disabled"),
+    ]
+    ask_channels = partial(ask_office, await gateway_with({**CONFIG, "channel": channels}))
+    pages = {
+        "/channels": ["oak", "Elm", "ash"],
+        "/channels?search=ALPHA": ["oak", "ash"],
+        "/channels?search=fast": ["Elm"],
+        "/channels?search=red": ["oak"],
+        "/channels?search=Kf7h": ["ash"],
+        "/channels?search=the-key": [],
+        "/channels?health=disabled": ["ash"],
+        "/channels?health=untested&sort=name": ["Elm", "oak"],
+        "/channels?sort=-priority": ["Elm", "oak", "ash"],
+        "/channels?sort=-offers&limit=1": ["Elm"],
+        "/channels?sort=-health&limit=1": ["ash"],
+    }
+    assert {path: await list_names(ask_channels, path) for path in pages} == pages
+    _, page = await ask_channels("GET", "/channels?sort=name&limit=1&after=ash")
+    assert ([each["name"] for each in page["data"]], page["total"], page["next"]) == (["Elm"], 3, "Elm")
+    for query in ("health=ill", "sort=api_key", "after=nobody", "limit=0"):
+        assert (await ask_channels("GET", f"/channels?{query}"))[0] == 400
+
+
 async def test_pages_lead_from_one_to_the_next_and_have_each_object_once(ask: Ask) -> None:
     names, after = [], ""
     for _ in range(4):

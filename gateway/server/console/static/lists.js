@@ -7,7 +7,7 @@
 //
 // Rows are changed one after another. What failed is told by name, with the reason; what was done can be undone if the
 // action has an undo.
-import { call } from "./api.js";
+import { Fault, call } from "./api.js";
 import { confirmed, readForm } from "./forms.js";
 import { n, t } from "./language.js";
 import { tellLater, toast } from "./toast.js";
@@ -60,7 +60,8 @@ async function doEach(rows, path, body, { undo, tell, stop }) {
     if (stop.pressed) break;
     try {
       const changes = undo && (await isUnchanged(fill(where, row), undo)); // the state on the page may be an old one
-      await call(method, fill(where, row), body);
+      const answer = await call(method, fill(where, row), body);
+      if (answer?.ok === false) throw new Fault(200, { message: answer.error }); // a test
       done.push(row);
       if (changes) undoable.push(row);
     } catch (fault) {
