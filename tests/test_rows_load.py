@@ -11,12 +11,13 @@ from sqlalchemy import event
 
 from gateway.domain.request_log import RequestFilter
 from gateway.domain.traffic import HOUR_MS, TrafficAxis, TrafficFilter
+from gateway.server.console.routes import list_pages
 from gateway.storage.database import Database
 from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.traffic import TrafficRepository
-from scripts import rows_load
+from scripts import pages_load, rows_load
 from scripts.rows_load import DAY_MS, DAYS, START_MS, Clock, World
 from tests.support.gateway import make_template
 
@@ -149,3 +150,10 @@ async def test_the_script_retires_what_it_weighs(tmp_path: Path, filled: Path, d
     assert (done.retired, done.ended) == (0, True)
     assert len(await RequestLogRepository(opened).list_requests(RequestFilter(), ROWS)) < ROWS
     await opened.close()
+
+
+def test_every_page_with_a_list_is_timed() -> None:
+    timed = {path.partition("?")[0] for path in pages_load.PAGES}
+    forms = {"/", "/connect", "/playground", "/account", "/new-channel", "/settings", "/nodes"}
+    lists = {page.path for page in list_pages() if page.needs is not None and "{" not in page.path}
+    assert lists - forms == {path for path in timed if path.count("/") < 2}
