@@ -38,6 +38,9 @@ class ModelCatalog:
         self._sync_statuses: dict[str, SyncStatus] = {}
         self._since_s: dict[str, int] = {}
         self.state = object()
+        self._indexed_state: object | None = None
+        self._positions: dict[str, list[int]] = {}
+        self._open_positions: list[int] = []
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -117,8 +120,16 @@ class ModelCatalog:
 
     def list_serving_channels(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
         """List the channels for ``model`` and ``caller``, if any, each with whether it certainly serves the model."""
+        if self._indexed_state is not self.state:
+            self._index_channels()
+        positions = self._positions.get(model, [])
+        if self._open_positions:
+            positions = sorted({*positions, *self._open_positions})
         serving_channels = []
-        for channel in self._open_to(caller):
+        for position in positions:
+            channel = self._channels[position]
+            if caller is not None and not channel.serves(caller.key.group):
+                continue
             offered = self._models_by_channel.get(channel.name)
             if offered is None:
                 if self._may_serve(channel, model):
@@ -126,6 +137,22 @@ class ModelCatalog:
             elif channel.find_alias(model) is not None or model in offered or channel.matches(model):
                 serving_channels.append((channel, True))
         return serving_channels
+
+    def _index_channels(self) -> None:
+        """Index the serving channels by the models and aliases that they list.
+
+        Apart from them are those that may serve a model without listing it: by a pattern, or because their models are
+        unknown. Without the index, a list of all models would try each of them with each channel.
+        """
+        self._indexed_state, self._positions, self._open_positions = self.state, {}, []
+        for position, channel in enumerate(self._channels):
+            if not channel.serving:
+                continue
+            models = self._models_by_channel.get(channel.name)
+            if models is None or (channel.patterns and not channel.sync):
+                self._open_positions.append(position)
+            for name in dict.fromkeys((*(models or ()), *(alias for alias, _ in channel.model_map))):
+                self._positions.setdefault(name, []).append(position)
 
     def _may_serve(self, channel: Channel, model: str) -> bool:
         """Return whether a synchronized channel whose model list is unknown may serve ``model``.
