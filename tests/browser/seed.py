@@ -61,6 +61,7 @@ async def open_used_gateway(
         rows = await make_history(desk, time.time()) if has_history else []
         await desk.gateway.close()
         if rows:
+            desk.known["past"] += len(rows)
             await store_history(folder / "gateway.db", rows)
         async with open_site(guests, folder, template, config) as site:
             site.known |= {**desk.known, "provider": provider, "films": films}

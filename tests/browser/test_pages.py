@@ -128,7 +128,7 @@ MAX_PAGE_BYTES = 80_000
 """What the page and all that it loads may weigh on the wire, without pictures."""
 _WEIGHT = """
 () => performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
-  .filter((one) => !/\\.(svg|png|mp4|wav)$|\\/content$/.test(one.name))
+  .filter((one) => one.initiatorType !== "fetch" && !/\\.(svg|png|mp4|wav)$|\\/content$/.test(one.name))
   .reduce((sum, one) => sum + one.encodedBodySize, 0)
 """
 _TALL_ROWS = """
