@@ -3,48 +3,28 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli.main import main
 from gateway.storage.data_folder import JOURNAL
-from gateway.storage.downgrade import open_transaction
 from gateway.storage.journal import RequestJournal
-from gateway.storage.migrations.run import downgrade
 from gateway.storage.open import open_database
 from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import RELEASES, parse_user_version
 from tests.support.request_records import make_row
-from tests.support.schema_fixtures import REVISIONS, load_fixture, make_folder, open_scripts
+from tests.support.schema_fixtures import (
+    RELEASED,
+    REVISIONS,
+    load_fixture,
+    make_folder,
+    open_scripts,
+    read_rows,
+    read_shape,
+)
 
-OLDER = REVISIONS[:-1]
 VERSIONS = {revision: version for version, revision in RELEASES.items()}
-
-
-def read_shape(path: Path) -> dict[str, Any]:
-    """The columns, keys and indexes of every table, in no order: a column that comes back comes last."""
-    with closing(sqlite3.connect(path)) as database:
-        names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        shape: dict[str, Any] = {}
-        for name in names:
-            columns = {row[1:] for row in database.execute(f'PRAGMA table_info("{name}")')}
-            keys = {row[2:] for row in database.execute(f'PRAGMA foreign_key_list("{name}")')}
-            shape[name] = columns, keys
-        indexes = database.execute("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index'")
-        return {**shape, "indexes": {(one, table, " ".join((sql or "").split())) for one, table, sql in indexes}}
-
-
-def read_rows(path: Path) -> dict[str, list[dict[str, Any]]]:
-    with closing(sqlite3.connect(path)) as database:
-        database.row_factory = sqlite3.Row
-        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {
-            table: [dict(row) for row in database.execute(f'SELECT * FROM "{table}"')]  # noqa: S608
-            for table in tables
-            if table not in {"alembic_version", "sqlite_sequence"}
-        }
 
 
 def take_back(folder: Path, version: str) -> Result:
@@ -57,26 +37,23 @@ def test_every_migration_leads_back() -> None:
     assert [script.revision for script in scripts if not hasattr(script.module, "downgrade")] == [REVISIONS[0]]
 
 
-@pytest.mark.parametrize("revision", OLDER)
+@pytest.mark.parametrize("revision", RELEASED[:-1])
 async def test_what_was_upgraded_goes_back_to_the_same_rows_and_the_same_schema(revision: str, tmp_path: Path) -> None:
+    """Through the command. Each migration by itself: ``test_upgrade.py``."""
     folder = make_folder(revision, tmp_path / "data")
     path = folder / "gateway.db"
     before, shape = read_rows(path), read_shape(path)
     await (await open_database(f"sqlite:///{path}")).close()
     newest = read_rows(path)
-    version = VERSIONS.get(revision)
-    if version is None:  # of no release: its neighbours are tested through the command
-        with open_transaction(path) as connection:
-            downgrade(connection, revision)
-    else:
-        done = take_back(folder, f"{version}.0")
-        assert done.exit_code == 0, done.output
-        assert f"schema {revision} (it was {REVISION})" in done.output
-        copy = folder / f"gateway.db.schema-{REVISION}"
-        assert read_rows(copy) == newest
-        assert copy.stat().st_mode & 0o777 == 0o600
-        with closing(sqlite3.connect(path)) as database:
-            assert parse_user_version(database.execute("PRAGMA user_version").fetchone()[0]) == f"{version}.0"
+    version = VERSIONS[revision]
+    done = take_back(folder, f"{version}.0")
+    assert done.exit_code == 0, done.output
+    assert f"schema {revision} (it was {REVISION})" in done.output
+    copy = folder / f"gateway.db.schema-{REVISION}"
+    assert read_rows(copy) == newest
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(path)) as database:
+        assert parse_user_version(database.execute("PRAGMA user_version").fetchone()[0]) == f"{version}.0"
     assert read_shape(path) == shape
     assert read_rows(path) == before
     await (await open_database(f"sqlite:///{path}")).close()

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Column, Connection, Index, Integer, MetaData, Table, create_engine, insert
 
-import gateway.storage.migrations
 from gateway.domain.account import Account
 from gateway.domain.request_log import RequestFilter
 from gateway.storage.accounts import AccountRepository
@@ -26,7 +23,7 @@ from gateway.storage.row_mapping import Values, build_request_row
 from gateway.storage.schema import REVISION, metadata
 from tests.support.ledger_balances import read_totals
 from tests.support.request_records import make_row
-from tests.support.schema_fixtures import REVISIONS, load_fixture, open_scripts
+from tests.support.schema_fixtures import REVISIONS, load_fixture, migrate, open_scripts
 
 
 def find_differences(connection: Connection, wanted: MetaData) -> list[object]:
@@ -52,8 +49,18 @@ def test_the_migrations_make_exactly_the_schema(tmp_path: Path) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize("what", ["column", "table", "index", "nothing"])
-def test_a_difference_would_be_found(tmp_path: Path, what: str) -> None:
+def test_a_difference_would_be_found(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'x.db'}")
+    with engine.begin() as connection:
+        upgrade(connection)
+        for what in ("column", "table", "index", "nothing"):
+            with subtests.test(what):
+                assert bool(find_differences(connection, extend_schema(what))) == (what != "nothing")
+    engine.dispose()
+
+
+def extend_schema(what: str) -> MetaData:
+    """The schema with something that no migration makes."""
     wanted = MetaData()
     for table in metadata.tables.values():
         table.to_metadata(wanted)
@@ -63,11 +70,7 @@ def test_a_difference_would_be_found(tmp_path: Path, what: str) -> None:
         Table("extra", wanted, Column("id", Integer, primary_key=True))
     elif what == "index":
         Index("extra", wanted.tables["requests"].c.status)
-    engine = create_engine(f"sqlite:///{tmp_path / 'x.db'}")
-    with engine.begin() as connection:
-        upgrade(connection)
-        assert bool(find_differences(connection, wanted)) == (what != "nothing")
-    engine.dispose()
+    return wanted
 
 
 def read_definitions(path: Path) -> dict[str, list[str]]:
@@ -117,14 +120,6 @@ def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:
 def oldest_path(tmp_path: Path) -> Path:
     """A database of the oldest schema that is brought up to date, in use."""
     return load_fixture(REVISIONS[0], tmp_path / "oldest.db")
-
-
-def upgrade_to(connection: Connection, revision: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", next(iter(gateway.storage.migrations.__path__)))
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    command.upgrade(config, revision)
 
 
 def fit(values: Values, table: Table) -> Values:
@@ -183,38 +178,40 @@ async def test_a_database_that_is_older_is_left_alone_and_the_version_between_is
     assert read_definitions(oldest_path) == before
 
 
-@pytest.mark.parametrize(
-    ("ending", "error_code", "outcome"),
-    [
-        ("completed", None, "completed"),
-        ("client_closed", None, "client_closed"),
-        ("interrupted", None, "interrupted"),
-        ("interrupted", "request_cancelled", "cancelled"),
-        ("interrupted", "cancelled", "cancelled"),
-        ("upstream_failed", "upstream_error", "failed"),
-        ("upstream_failed", "content_policy_violation", "blocked"),
-        ("failed", "internal_error", "failed"),
-        ("refused", "sensitive_words_detected", "blocked"),
-        ("refused", "rate_limit_exceeded", "refused"),
-    ],
-)
-async def test_an_ending_of_a_former_version_becomes_an_outcome(
-    tmp_path: Path, ending: str, error_code: str | None, outcome: str
-) -> None:
+ENDINGS = [
+    ("completed", None, "completed"),
+    ("client_closed", None, "client_closed"),
+    ("interrupted", None, "interrupted"),
+    ("interrupted", "request_cancelled", "cancelled"),
+    ("interrupted", "cancelled", "cancelled"),
+    ("upstream_failed", "upstream_error", "failed"),
+    ("upstream_failed", "content_policy_violation", "blocked"),
+    ("failed", "internal_error", "failed"),
+    ("refused", "sensitive_words_detected", "blocked"),
+    ("refused", "rate_limit_exceeded", "refused"),
+]
+"""The former ending of a request, its error code, and the outcome that both become."""
+
+
+async def test_an_ending_of_a_former_version_becomes_an_outcome(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'former.db'}")
     with engine.begin() as connection:
-        upgrade_to(connection, "0012")
+        migrate(connection, "0012")
         tables = MetaData()
         tables.reflect(connection)
         there = tables.tables["requests"]
-        row = {**fit(build_request_row(make_row("one", error_code=error_code)), there), "ending": ending}
-        connection.execute(insert(there), [row])
+        for number, (ending, code, _) in enumerate(ENDINGS):
+            values = build_request_row(make_row(number, error_code=code))
+            connection.execute(insert(there), [{**fit(values, there), "ending": ending}])
     engine.dispose()
     database = await open_database(f"sqlite:///{tmp_path / 'former.db'}")
-    (found,) = await RequestLogRepository(database).list_requests(RequestFilter(), 9)
+    stored = await RequestLogRepository(database).list_requests(RequestFilter(), 99)
     await database.close()
     of_later_schemas: dict[str, Any] = {
         **dict.fromkeys(("route", "end_user", "session", "tags", "limit_charges"), ""),
         "queued_ms": 0,
     }
-    assert found.row == make_row("one", error_code=error_code, outcome=outcome, **of_later_schemas)
+    assert [item.row for item in stored] == [
+        make_row(number, error_code=code, outcome=outcome, **of_later_schemas)
+        for number, (_, code, outcome) in enumerate(ENDINGS)
+    ]
