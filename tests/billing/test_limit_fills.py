@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
@@ -303,7 +303,6 @@ ACTS = st.one_of(
 
 
 @pytest.mark.timeout(300)
-@settings(max_examples=25, deadline=None)
 @given(st.lists(ACTS, min_size=40, max_size=80))
 def test_new_limits_count_what_was_spent_before_them_once(acts: list[tuple[Any, ...]]) -> None:
     machine = FillMachine()
