@@ -41,6 +41,8 @@ share()
 TESTS = Path(__file__).parent
 MEMORY = Path("/dev/shm")  # noqa: S108 - below it pytest makes a folder that only this user can read
 ROOM = 6 * 2**30
+GC_THRESHOLD = 10_000
+"""As in a gateway that serves, see ``gateway/serve.py``."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,12 +75,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What pytest collects stays: the garbage collector never looks at it, whichever test asks it to look."""
+    """What pytest collects stays: the garbage collector never looks at it, whichever test asks it to look.
+
+    It looks as seldom as in a gateway that serves: at every 700 objects it takes a fourteenth of the time of all tests.
+    """
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()  # with what little garbage there is: to look for it takes a second and more
+        gc.set_threshold(GC_THRESHOLD)
         gc.enable()
 
 
