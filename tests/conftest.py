@@ -16,6 +16,7 @@ from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from gateway.log import configure_log
+from gateway.storage import backup_encryption
 from tests.support.first_start import find_template, start_first
 from tests.support.forked_workers import Collector, can_fork, is_collector
 from tests.support.gateway import RunningGateway, make_template
@@ -149,6 +150,17 @@ def template_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shared_postgres() -> SharedPostgres:
     """A database on the PostgreSQL server of the run, which starts when the first test asks for it."""
     return SharedPostgres()
+
+
+@pytest.fixture(scope="module")
+def cheap_passphrases() -> Iterator[None]:
+    """The keys of encrypted backups are derived with the least of work, instead of a fifth of a second each."""
+    given = backup_encryption._PASSES, backup_encryption._MEMORY_KIB, backup_encryption._LANES
+    assert given == (3, 65_536, 4), "the backups that there are could not be read"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backup_encryption, "_PASSES", 1)
+        patch.setattr(backup_encryption, "_MEMORY_KIB", 8 * backup_encryption._LANES)
+        yield
 
 
 @pytest.fixture(autouse=True)

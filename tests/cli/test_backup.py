@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("cheap_passphrases")
 PASSPHRASE = "GATEWAY_BACKUP_PASSPHRASE"
 
 

@@ -27,6 +27,7 @@ from gateway.storage.schema import REVISION
 from tests.support.gateway import furnish, make_template
 from tests.support.request_records import make_row
 
+pytestmark = pytest.mark.usefixtures("cheap_passphrases")
 IMAGE = Path("media/ab/ab0123456789abcdef0123456789abcd.png")
 FILE = Path("files/cd/cd0123456789abcdef0123456789abcd.bin")
 HEAD = len(MAGIC) + 16

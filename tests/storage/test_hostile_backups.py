@@ -22,6 +22,7 @@ from gateway.storage.backup_members import read_members
 from gateway.storage.restore import RestoreRefused, restore_backup
 from tests.support.gateway import furnish, make_template
 
+pytestmark = pytest.mark.usefixtures("cheap_passphrases")
 PASSPHRASE = "correct horse"
 HOLES = 8 * 1024 * 1024
 
