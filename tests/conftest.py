@@ -138,7 +138,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if is_collector(session.config) and any(
         "template_path" in getattr(item, "fixturenames", ()) for item in session.items
     ):
-        asyncio.run(start_first())
+        asyncio.run(start_first(opens_pages=len(session.items) >= WHOLE_RUN))
 
 
 @pytest.fixture(scope="session")

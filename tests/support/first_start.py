@@ -6,12 +6,18 @@ half, where each later start takes 30 ms. Workers inherit all of it, and copy th
 
 import atexit
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
-from tests.support.gateway import channel, make_template, start_gateway
+from gateway.server.console.routes import list_pages
+from tests.support.console_people import make_administrator
+from tests.support.gateway import RunningGateway, channel, make_template, start_gateway
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+
+NAMES = ("1", "up", "m", "acme")
+"""What pages of one object are opened of: a key, a channel, a model, an account. Others are not found."""
 
 _templates: list[Path] = []
 
@@ -21,8 +27,12 @@ def find_template() -> Path | None:
     return _templates[-1] if _templates else None
 
 
-async def start_first() -> None:
-    """Make the templates, and call a gateway."""
+async def start_first(*, opens_pages: bool = False) -> None:
+    """Make the templates, and call a gateway.
+
+    ``opens_pages``: its pages are opened, too. Each worker that shows one would compile its template, its statements
+    and the OpenAPI document for itself.
+    """
     folder = Path(tempfile.mkdtemp(prefix="template-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
     atexit.register(_remove, folder, os.getpid())
     template = await make_template(folder / "gateway.db")
@@ -33,9 +43,22 @@ async def start_first() -> None:
                 await response.read()
             async with gateway.client.get(f"{gateway.url}/console/") as page:
                 await page.read()
+            if opens_pages:
+                await _open_pages(gateway)
         finally:
             await gateway.close()
     _templates.append(template)
+
+
+async def _open_pages(gateway: RunningGateway) -> None:
+    administrator = await make_administrator(gateway)
+    async with administrator.session:
+        for page in list_pages():
+            for name in NAMES if "{" in page.path else NAMES[:1]:
+                await administrator.open(re.sub(r"\{\w+\}", name, page.path))
+    for path in ("/docs", "/openapi.json", "/help"):
+        async with gateway.client.get(gateway.url + path) as response:
+            await response.read()
 
 
 def _remove(folder: Path, process: int) -> None:
