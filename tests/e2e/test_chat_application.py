@@ -49,6 +49,9 @@ class UserFields:
 
     name: str
 
+    def __str__(self) -> str:
+        return self.name
+
     def build_user(self, number: int) -> str:
         return f"u{number}" if self.name == "openai" else f"8d1f4a52-0c5e-4b0f-9a55-{number:012}"
 
@@ -62,6 +65,10 @@ class UserFields:
                 "X-OpenWebUI-Chat-Id": f"chat-of-{user}",
             }
         }
+
+
+OPENAI, OPEN_WEBUI = UserFields("openai"), UserFields("open-webui")
+SOAK = [pytest.mark.soak, pytest.mark.timeout(0)]
 
 
 def find_zone() -> str:
@@ -179,16 +186,14 @@ def check_usage(report: Mapping[str, Any], rows: Sequence[RequestRecord]) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nodes", [1, 4])
 @pytest.mark.parametrize(
-    "user_fields", [UserFields("openai"), UserFields("open-webui")], ids=lambda user_fields: user_fields.name
-)
-@pytest.mark.parametrize(
-    "count",
+    ("user_fields", "nodes", "count"),
     [
-        pytest.param(40, marks=pytest.mark.timeout(180)),
-        pytest.param(MANY_USERS, marks=[pytest.mark.soak, pytest.mark.timeout(0)], id="many"),
+        pytest.param(OPENAI, 1, 40, marks=pytest.mark.timeout(180)),
+        pytest.param(OPEN_WEBUI, 4, 40, marks=pytest.mark.timeout(180)),
+        *(pytest.param(fields, nodes, MANY_USERS, marks=SOAK) for fields in (OPENAI, OPEN_WEBUI) for nodes in (1, 4)),
     ],
+    ids=str,
 )
 async def test_each_user_of_an_application_spends_a_cent_a_day(
     tmp_path: Path, shared_postgres: SharedPostgres, user_fields: UserFields, count: int, nodes: int
