@@ -367,3 +367,17 @@ async def test_a_period_that_cannot_be_shown_is_refused(people: dict[str, Person
             assert answered == status
             if status == 200 and query.startswith("step=hour"):
                 assert (answer["since"], answer["until"]) == ("2026-11-30T01:00:00Z", "2026-11-30T03:00:00Z")
+                assert [bucket["start"][11:13] for bucket in answer["buckets"]] == ["01", "02"]
+
+
+async def test_an_address_that_names_no_period_shows_the_last_seven_days(people: dict[str, Person]) -> None:
+    for path in ("?since=yesterday&until=x", "?span=1000y", "?since=2026-11-30&until=2026-11-01", "?group=zebra"):
+        _, page = await people["ada"].open(path)
+        assert '<option value="7d" selected>' in page
+
+
+async def test_failures_of_one_cause_are_found_by_its_exact_code(people: dict[str, Person]) -> None:
+    rows = [row for row in make_rows() if has_failed(row)]
+    for code in ("upstream_error", "upstream", "-"):
+        _, answer = await people["ada"].call("GET", f"/requests?limit=1000&status=error&error_code={quote(code)}")
+        assert len(answer["data"]) == sum((row.error_code or "-") == code for row in rows)
