@@ -39,7 +39,7 @@ __all__ = (
     "usage_splits", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0057"
+REVISION = "0056"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""

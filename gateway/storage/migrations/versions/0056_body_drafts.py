@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0057"
-down_revision = "0054"
+revision = "0056"
+down_revision = "0055"
 branch_labels = None
 depends_on = None
 
