@@ -237,7 +237,7 @@ async def test_settings_are_found_changed_together_undone_and_read_only_where_th
     page = ada.page
     attempts = page.get_by_label("Attempts per request", exact=True)
     affinity = page.get_by_label("Keep conversations on one channel", exact=True)
-    chooser = page.get_by_label("Let callers choose the balance", exact=True)
+    chooser = page.get_by_label("Let callers choose the load balancing", exact=True)
     await ada.go("/settings?topic=media")
     await expect(page.locator("#s-media-keep_hours")).to_have_text("72")
     await expect(page.locator("#media")).to_contain_text("from the file")
@@ -475,7 +475,7 @@ async def test_a_limit_is_added_changed_and_deleted(site: VisitedGateway, ada: V
     await ada.write("Tag, or models", "team", within=form)
     await ada.write("May spend (USD) optional", "0.5", within=form)
     await ada.choose("Window", "rolling:7d", within=form)
-    await ada.write("Warn from (share) optional", "0.8", within=form)
+    await ada.write("Warn at (share) optional", "0.8", within=form)
     await ada.write("Time zone optional", "Europe/Atlantis", within=form)
     await ada.write("Reason optional", "the budget of 2026", within=form)
     ada.watch.refusals = {400}
@@ -560,7 +560,7 @@ async def test_saving_a_route_loses_no_field(site: VisitedGateway, ada: Visitor)
     copies = last.get_by_role("group", name="Send copies to these models")
     for _ in range(2):
         await copies.get_by_role("button", name="Remove from the list").first.click()
-    for label in ("Share of the requests, 0 to 1 optional", "Concurrent copies, at most optional"):
+    for label in ("Share of the requests, 0 to 1 optional", "Maximum concurrent copies optional"):
         await last.get_by_label(label).fill("")
     await last.get_by_label("Balance channels by").select_option("latency")
     await ada.send("Save")

@@ -91,12 +91,12 @@ function showFacts(key) {
 }
 
 function makeTable(first, lines, name, most) {
-  const share = make("span", { className: "hidden-text" }, t("Share of the highest cost"));
+  const share = make("span", { className: "hidden-text" }, t("Cost relative to the highest"));
   const heads = [t("Requests"), t("Tokens"), t("Cost")].map((text) => make("th", { scope: "col", className: "number" }, text));
   const head = make("tr", {}, make("th", { scope: "col" }, first), ...heads, make("th", { scope: "col" }, share));
   const rows = lines.map((line) => {
     const meter = make("meter", { min: 0, max: most || 1, value: line.cost_usd });
-    meter.setAttribute("aria-label", t("Share of the highest cost"));
+    meter.setAttribute("aria-label", t("Cost relative to the highest"));
     const title = make("th", { scope: "row" }, line[name]);
     const numbers = [tellCount(line.requests), tellCount(line.prompt_tokens + line.completion_tokens), tellAmount(line.cost_usd)];
     const cells = numbers.map((text) => make("td", { className: "number" }, text));

@@ -31,7 +31,7 @@ function showKeys() {
   const rows = [
     [paletteKeys, t("Go to a page or an object, or run an action")],
     ["/", t("Search this page")],
-    ["?", t("Show the keyboard shortcuts")],
+    ["?", t("Show keyboard shortcuts")],
     ["Esc", t("Close a dialog")],
   ];
   for (const [keys, text] of rows) {
