@@ -43,7 +43,7 @@ class _Sample:
     spent_by_subject: Mapping[str, tuple[int, int]]
     unlisted_nanos: int
 
-    def find_spent(self, subject: str, start_s: int) -> int:
+    def find_spent_nanos(self, subject: str, start_s: int) -> int:
         """Return the most that a subject can have spent then in the window that began at ``start_s``."""
         if start_s > self.at_s:
             return 0
@@ -122,7 +122,7 @@ class LimitWatch:
         while samples and not 0 <= now_s - samples[0].at_s <= HOUR_S:
             samples.popleft()
         for subject, use in uses if samples else ():
-            hour_nanos = use.spent_nanos - samples[0].find_spent(subject, use.started_s)
+            hour_nanos = use.spent_nanos - samples[0].find_spent_nanos(subject, use.started_s)
             if is_burning(use, hour_nanos, int(now_s), burn_rate):
                 yield build_burning(use, hour_nanos, int(now_s))
         if spent_by_subject and (not samples or now_s - samples[-1].at_s >= _SAMPLE_INTERVAL_S):

@@ -58,7 +58,10 @@ class BatchJournal:
         self._has_changes.set()
 
     async def mark_sent(self, number: int) -> None:
-        """Return once it is durable that the first ``number`` lines may have been sent. Raises ``BatchGone``."""
+        """Return once it is durable that the first ``number`` lines may have been sent.
+
+        Raises what ``change`` raises.
+        """
         await self.change(
             lambda batch: attrs.evolve(
                 batch,

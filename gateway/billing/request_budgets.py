@@ -122,16 +122,16 @@ class RequestBudgets:
             self._adopt(state)
             self._check(subject)
             if state.limit_nanos != limit_nanos:
-                spent_nanos = await self._find_spent(subject)
+                spent_nanos = await self._find_spent_nanos(subject)
                 raise _make_raise_refusal(state, limit_nanos, spent_nanos, key)
 
-    async def _find_spent(self, subject: str) -> int:
+    async def _find_spent_nanos(self, subject: str) -> int:
         """Return what a session has spent, in nano-USD; on a node, without what waits to be stored."""
         balance = self._find(subject)
         if balance is None:
             return 0
         if balance.leased or not balance.complete:
-            return await self.states.find_spent(subject)
+            return await self.states.find_spent_nanos(subject)
         return balance.spent_nanos
 
     async def end(self, account_id: int, session: str, audit: AuditRow) -> SessionState:

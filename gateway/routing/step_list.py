@@ -101,7 +101,7 @@ class StepList(TargetList):
         )
 
     def _find_lack(self, step: int) -> Cause:
-        """Return the cause of a step none of whose channels may get the request."""
+        """Return why a step is left: none of its channels may get the request."""
         if step in self._too_long_steps:
             return "context"
         if step in self._too_dear_steps:

@@ -150,7 +150,11 @@ class AnswerRecorder:
             self._flight.end(answer)
 
     def _may_keep(self) -> bool:
-        """Return whether others may have the answer: no failure has led to it, and nothing of it is at a provider."""
+        """Return whether others may have the answer.
+
+        Not if its user was forgotten or its account is gone, if a later request may name a part of it at the provider,
+        or if it came from a route after a failed attempt or a passed step.
+        """
         ctx, services = self._ctx, self._services
         user, account_id = ctx.attribution.end_user, ctx.caller.account.id
         if user.startswith(FORGOTTEN_PREFIX) or self._answers.was_forgotten(account_id, user, ctx.started_at):

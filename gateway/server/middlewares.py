@@ -321,7 +321,7 @@ async def settle_request(
 async def parse_request(
     request: web.Request, handler: Handler, parse: Callable[[dict[str, Any]], InferenceRequest]
 ) -> web.StreamResponse:
-    """Read a JSON body and parse it into an ``InferenceRequest``."""
+    """Read a JSON body, parse it into ``ctx.inference``, and return the answer of ``handler``."""
     active, size = request[INFERENCE], 0
     ctx = active.context
     arrived_json = read_arrived_json(request, FILE_ID_KEY, active.exchange)
@@ -356,7 +356,7 @@ def _find_limit(request: web.Request, operation: Operation) -> int:
 async def parse_form(
     request: web.Request, handler: Handler, parse: Callable[[ReceivedForm], InferenceRequest]
 ) -> web.StreamResponse:
-    """Read and parse a multipart body. Its files exist until the handler has ended."""
+    """Read a multipart body, parse it into ``ctx.inference``, and return the answer of ``handler``; its files end with it."""
     active, services = request[INFERENCE], request.app[SERVICES]
     active.form = reader = open_form(request)
     try:

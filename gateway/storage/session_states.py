@@ -88,7 +88,7 @@ class SessionStateRepository:
             self._keep(stored_state, now_ms)
         return stored_state
 
-    async def find_spent(self, subject: str) -> int:
+    async def find_spent_nanos(self, subject: str) -> int:
         """Return what a session with a budget has spent in stored requests, in nano-USD."""
         spent = await LimitCounters(self._database).list_spent(SESSION_BUDGET.counter, [subject], 0)
         return sum(spent.get(subject, {}).values())

@@ -219,7 +219,7 @@ class VideoProviderApi:
                 return await self._open_inline(access, backend, location)
             raw = await self._ask_location(access, backend, location)
             with _reading_answer():
-                location = backend.read_content(raw, access.channel.secrets)
+                location = backend.parse_content_location(raw, access.channel.secrets)
         return None if location is None else await self._fetcher.open(self._locate(access, location, byte_range))
 
     async def _open_inline(

@@ -140,7 +140,7 @@ class VideoBackend(ABC):
             return None
         return ContentLocation(url=task.clue) if task.clue else self.poll(task)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002
+    def parse_content_location(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002
         raise ProviderBadResponse("The provider was not asked where its video is")
 
     def read_video(self, raw: bytes) -> bytes:  # noqa: ARG002

@@ -192,7 +192,7 @@ class DashScopeVideoBackend(VideoBackend):
             return TaskStatus("failed", error=build_error(None, "The task was cancelled at the provider", secrets))
         return TaskStatus(_find_state(status))
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
+    def parse_content_location(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("output")).get("video_url")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:

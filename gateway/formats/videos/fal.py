@@ -127,7 +127,7 @@ class FalVideoBackend(VideoBackend):
         """Return the request for the model's answer, which has the video's public URL."""
         return ProviderRequest(method="GET", path=_build_path(task), repeatable=True) if variant == "video" else None
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
+    def parse_content_location(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         video: Any = as_object(parse_object(raw).get("video"))
         return ContentLocation(url=parse_video_url(video.get("url")))
 

@@ -100,7 +100,7 @@ class LumaVideoBackend(VideoBackend):
     def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         return _parse_generation(parse_object(raw), secrets)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
+    def parse_content_location(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         return ContentLocation(url=_parse_address(parse_object(raw)))
 
 

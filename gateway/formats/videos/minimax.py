@@ -175,7 +175,7 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
             return self.poll(task)
         return ProviderRequest(method="GET", path=_FILE_PATH + quote(task.clue, safe=""), repeatable=True)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> video_backend.ContentLocation:
+    def parse_content_location(self, raw: bytes, secrets: Secrets) -> video_backend.ContentLocation:
         value = video_backend.parse_object(raw)
         if _parse_code(value):
             raise video_backend.make_reported_error(value, secrets)

@@ -184,7 +184,7 @@ class RunwayVideoBackend(VideoBackend):
             return TaskStatus("failed", error=build_error(None, "The task was cancelled at the provider", secrets))
         return TaskStatus()
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
+    def parse_content_location(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         return ContentLocation(url=_parse_address(parse_object(raw).get("output")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:

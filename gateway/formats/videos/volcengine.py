@@ -181,7 +181,7 @@ class VolcengineVideoBackend(VideoBackend):
             return TaskStatus("failed", error=build_error(None, _STOP_MESSAGES_BY_STATE[status], secrets))
         return TaskStatus(_OPEN_STATES.get(status))
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
+    def parse_content_location(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("content")).get("video_url")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:

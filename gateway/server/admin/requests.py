@@ -177,7 +177,8 @@ async def get_request(request: AdminRequest) -> RequestDetails:
 async def parse_filter(request: AdminRequest) -> RequestFilter:
     """Return the filters of the query, limited to the actor's scope.
 
-    Raises ``InvalidRequest`` for an invalid filter, and ``NotFound`` for the name of an unknown object.
+    Raises ``InvalidRequest`` for an invalid filter, ``NotFound`` for an unknown account, and ``Forbidden`` if a member
+    filters by channel or served model.
     """
     query, status = request.query, request.query.get("status")
     if status is not None and status not in _VERDICTS and not is_number(status):

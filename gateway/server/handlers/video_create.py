@@ -71,7 +71,7 @@ async def parse_video(
     parse_json: Callable[[dict[str, Any]], InferenceRequest],
     parse_fields: Callable[[ReceivedForm], InferenceRequest],
 ) -> web.StreamResponse:
-    """Parse the body of a video request, either JSON or a form."""
+    """Parse the body of a video request, JSON or a form, into ``ctx.inference``; return the answer of ``handler``."""
     if read_media_type(request) == FORM_TYPE:
         return await parse_form(request, handler, parse_fields)
     return await parse_request(request, handler, parse_json)

@@ -112,7 +112,7 @@ def build_pages() -> Mapping[str, bytes]:
 
 @cache
 def load_template(name: str) -> Template:
-    """Return a template of the documentation, with what each of its pages shows."""
+    """Return a template of the documentation; the version, the chapters and other values of all pages are set."""
     env = Environment(
         loader=PackageLoader("gateway.server.console"),
         autoescape=True,

@@ -9,7 +9,7 @@ A table has these fields; ``answer`` is JSON, or ``{"$": name, "a.b": value}``: 
     answers         recorded answers
     submit          [spec, path, body]; ``{png}`` stands for an image in base64, ``file`` for an upload of it
     refused         [spec, field that the ``InvalidRequest`` names]
-    submitted, polled, read_content     [answer, what is parsed, or the name of the error]
+    submitted, polled, parse_content_location     [answer, what is parsed, or the name of the error]
     content         [[task id, model, clue], variant, location, or request, or null]
     refusals        [HTTP status, answer, name of the error, its message]
 """
@@ -373,9 +373,9 @@ def test_parse_polled_returns_the_status_or_raises(wire: str, row: Any) -> None:
     check_parsed(wire, VIDEO_BACKENDS[wire].parse_poll_answer, row)
 
 
-@list_cases(TABLES, "read_content")
-def test_read_content_returns_the_address_or_raises(wire: str, row: Any) -> None:
-    check_parsed(wire, VIDEO_BACKENDS[wire].read_content, row)
+@list_cases(TABLES, "parse_content_location")
+def test_parse_content_location_returns_the_address_or_raises(wire: str, row: Any) -> None:
+    check_parsed(wire, VIDEO_BACKENDS[wire].parse_content_location, row)
 
 
 @list_cases(TABLES, "content")
@@ -414,7 +414,7 @@ def check_parsers(wire: str, raw: bytes) -> None:
     with suppress(ProviderBadResponse):
         assert isinstance(backend.read_video(raw), bytes)
     with suppress(ProviderBadResponse):
-        assert (backend.read_content(raw, ()).url or "").startswith("http")
+        assert (backend.parse_content_location(raw, ()).url or "").startswith("http")
     for status in (200, 400, 401, 404, 429, 500):
         assert isinstance(backend.parse_error_answer(status, raw, ()), ProviderError)
 
