@@ -356,7 +356,7 @@ def _find_limit(request: web.Request, operation: Operation) -> int:
 async def parse_form(
     request: web.Request, handler: Handler, parse: Callable[[ReceivedForm], InferenceRequest]
 ) -> web.StreamResponse:
-    """Read a multipart body, parse it into ``ctx.inference``, and return the answer of ``handler``; its files end with it."""
+    """Parse a multipart body into ``ctx.inference``; return the answer of ``handler``, with which its files end."""
     active, services = request[INFERENCE], request.app[SERVICES]
     active.form = reader = open_form(request)
     try:
