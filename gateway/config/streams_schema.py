@@ -13,7 +13,7 @@ class StreamsSection:
     keep_s: int = attrs.field(
         default=600,
         metadata=about(
-            "how long a stream continues without a reader, and how long it can be read after its end",
+            "how long a stream continues without a reader, and how long it can be read after it ends",
             between(1, 86_400),
         ),
     )

@@ -372,6 +372,11 @@ async def undo_what_an_edit_removed(ben: Visitor, answer: Locator) -> None:
     await ben.press("Edit the message and ask again")
     await ben.press("Undo")
     await expect(page.get_by_label("Message", exact=True)).to_have_value("a draft")
+    await ben.press("Edit the message and ask again")
+    await ben.write("Message", "written since")
+    await ben.press("Undo")
+    await expect(answer).to_have_text(["The sea is calm."])
+    await expect(page.get_by_label("Message", exact=True)).to_have_value("written since")
     await page.reload()
     await expect(answer).to_have_text(["The sea is calm."])
 
@@ -589,6 +594,15 @@ async def test_the_playground_offers_what_the_chosen_model_takes_and_says_what_i
     await voices.select_option("Other…")
     await page.locator("input[name=voice]").fill("my own")
     assert '"voice":"my own"' in await read_curl()
+    for name in ("film", "a"):  # of whose voices nothing is known
+        await page.get_by_label("Model", exact=True).select_option("Other model…")
+        await page.get_by_label("Model name", exact=True).fill(name)
+        await page.keyboard.press("Tab")
+        await expect(voices).to_be_hidden()
+        assert '"voice":"my own"' in await read_curl()
+        await page.get_by_label("Model", exact=True).select_option("tts-1")
+        await expect(voices).to_be_visible()
+        assert '"voice":"my own"' in await read_curl()
     await ben.go("/playground?mode=images&model=gpt-image-1")
     await expect(page.get_by_label("Size optional").locator("option")).to_have_count(4)
 

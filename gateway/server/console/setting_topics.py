@@ -96,7 +96,7 @@ TITLES: Mapping[str, str] = {
     "routing.allow_prefer": mark("Let callers choose the load balancing"),
     "routing.shadow_account": mark("Account that pays for shadow requests"),
     "routing.demo": mark("Built-in demo"),
-    "media.link_hours": mark("Image links are valid for (hours)"),
+    "media.link_hours": mark("Image link lifetime (hours)"),
     "media.keep_hours": mark("Keep images for (hours)"),
     "media.max_gb": mark("Disk space for images (GB)"),
     "videos.store": mark("Finished videos"),

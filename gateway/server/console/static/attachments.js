@@ -110,9 +110,9 @@ export function watchAttachments(form, input, list, listUnreadable) {
   });
 
   return {
-    read: () => attached,
+    read: () => [...attached],
     put(files) {
-      attached = files;
+      attached = [...files];
       show();
     },
   };

@@ -70,7 +70,7 @@ class ChartPointer {
     const title = this.area.getAttribute("aria-label");
     slider.tabIndex = 0;
     slider.setAttribute("role", "slider");
-    slider.setAttribute("aria-label", t("{title}: arrow keys move, Enter shows the requests, Shift and arrow keys select a range", { title }));
+    slider.setAttribute("aria-label", t("{title}: arrow keys move, Shift+arrow keys select a range, Enter shows the requests", { title }));
     slider.setAttribute("aria-valuemin", "0");
     slider.setAttribute("aria-valuemax", String(rows.length - 1));
     this.area.removeAttribute("role");

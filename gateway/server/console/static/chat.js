@@ -168,6 +168,12 @@ function takeBack(turn) {
   showNext();
 }
 
+// Whether a question that was taken back still stands as it was asked: what was rewritten since is lost by nothing.
+function isUnchanged(turn) {
+  const files = attachments.read();
+  return message.value === turn.text && files.length === turn.files.length && files.every((file, index) => file === turn.files[index]);
+}
+
 // Takes the conversation back to a question. What is removed by that, and what was being written, comes back by "Undo".
 function edit(turn) {
   leave?.abort();
@@ -188,8 +194,10 @@ function edit(turn) {
       views.set(gone, view);
       list.append(view.item);
     }
-    [message.value] = draft;
-    attachments.put(draft[1]);
+    if (isUnchanged(turn)) {
+      message.value = draft[0];
+      attachments.put(draft[1]);
+    }
     keepConversation(form.dataset.owner, said);
     showConversation();
     showNext();

@@ -7,12 +7,16 @@ export class Choices {
   constructor(field, { other = false } = {}) {
     this.field = field;
     this.other = other;
-    this.value = field.value; // the latest that was chosen or typed, also while the model takes none
+    this.value = field.value; // the latest that was chosen or typed, also while the model takes none or others
+    this.isTyped = false;
     this.label = document.querySelector(`label[for="${field.id}"]`);
     this.select = Object.assign(document.createElement("select"), { id: `${field.id}-choice`, hidden: true });
     this.select.dataset.skip = "";
     this.select.addEventListener("change", () => this.take());
-    field.addEventListener("input", () => { this.value = field.value; });
+    field.addEventListener("input", () => {
+      this.value = field.value;
+      this.isTyped = Boolean(this.value);
+    });
     field.before(this.select);
   }
 
@@ -34,20 +38,21 @@ export class Choices {
   fill(values, wasOther) {
     const options = values.map((value) => new Option(value, value));
     if (!this.field.required) options.unshift(new Option(this.field.placeholder, ""));
-    let chosen = Math.max(options.findIndex((option) => option.value === this.value), 0);
+    let chosen = options.findIndex((option) => option.value === this.value);
     if (this.other) {
       const option = new Option(t("Other…"), "");
       option.dataset.other = "";
-      if (wasOther) chosen = options.length;
+      if (wasOther || (chosen < 0 && this.isTyped)) chosen = options.length;
       options.push(option);
     }
     this.select.replaceChildren(...options);
-    this.select.selectedIndex = chosen;
-    if (!wasOther) this.field.value = this.value = this.select.value;
+    this.select.selectedIndex = Math.max(chosen, 0);
+    this.field.value = this.isOther() ? this.value : this.select.value;
   }
 
   take() {
     this.field.value = this.value = this.isOther() ? "" : this.select.value;
+    this.isTyped = false;
     this.show();
     if (this.isOther()) this.field.focus();
   }

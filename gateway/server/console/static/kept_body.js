@@ -70,7 +70,7 @@ function noteBody(body) {
     notes.push(t("{input} tokens in, {output} out", counts));
   }
   if (body.redacted) notes.push(t("values were replaced"));
-  if (body.cut) notes.push(t("the middle was left out"));
+  if (body.cut) notes.push(t("the middle was omitted"));
   return make("p", {}, make("small", {}, notes.join(" · ")));
 }
 

@@ -108,9 +108,9 @@ function tellFeatures(form, models) {
   const unable = listLacking("reasoning");
   const deaf = models.filter((name) => !unable.includes(name) && ignores(known.get(name), "reasoning_effort", ""));
   tell(effort, [...unable, ...deaf], models, (names) => (unable.length
-    ? t("Not sent to {models}: no reasoning.", { models: names })
+    ? t("Not sent to {models}: reasoning not supported.", { models: names })
     : t("Not used by {models}.", { models: names })));
-  tell(tools, listLacking("tools"), models, (names) => t("Not sent to {models}: no tools.", { models: names }));
+  tell(tools, listLacking("tools"), models, (names) => t("Not sent to {models}: tools not supported.", { models: names }));
   const plain = listLacking("structured_output");
   const schema = [...format.options].find((option) => option.value === "json_schema");
   schema.disabled = plain.length === models.length;
