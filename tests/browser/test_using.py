@@ -617,7 +617,7 @@ async def test_the_playground_offers_what_the_chosen_model_takes_and_says_what_i
     await expect(page.get_by_text("Not used by gpt-5-mini.")).to_have_count(0)
     await ben.unfold("More parameters")
     await expect(page.get_by_label("Reasoning effort", exact=True)).to_be_disabled()
-    await expect(page.get_by_text("Not sent to gpt-3.5-turbo: no reasoning.")).to_be_visible()
+    await expect(page.get_by_text("Not sent to gpt-3.5-turbo: reasoning not supported.")).to_be_visible()
     await expect(page.locator("option[value=json_schema]")).to_be_disabled()
     dot = tmp_path / "dot.png"
     dot.write_bytes(base64.b64decode(DOT))
