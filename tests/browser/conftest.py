@@ -3,10 +3,13 @@
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from playwright.async_api import expect
 
 from tests.browser.chromium import find_shots, open_chromium
 from tests.browser.gateways import Guests, VisitedGateway
 from tests.browser.user import Enter, Visitor
+
+expect.set_options(timeout=30_000)  # a busy machine needs longer than the five seconds that are the default
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
