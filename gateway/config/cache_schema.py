@@ -26,7 +26,10 @@ class CacheSection:
     )
     scope: CacheScope = attrs.field(
         default="account",
-        metadata=about('which keys share cached answers: "account": keys of the same account; "key": none, each key has its own; "all": all keys'),
+        metadata=about(
+            'which keys share cached answers: "account": keys of the same account; "key": none, each key has its own; '
+            '"all": all keys'
+        ),
     )
     hit_price: float = attrs.field(
         default=0.0, metadata=about("price of a cached answer, as a share of the full price", between(0, 1))

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import attrs
@@ -14,8 +15,10 @@ from gateway.errors import InvalidRequest, ProviderAuthError, ProviderError, Pro
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import KeyState, LastError, TestResult
-from gateway.routing.chat_request import SendChat, find_chat_model
 from gateway.routing.load_balancer import LoadBalancer
+
+if TYPE_CHECKING:  # imported when a channel is tested with a chat
+    from gateway.routing.chat_request import SendChat
 
 Fetch = Callable[[Channel], Awaitable[Sequence[ModelInfo]]]
 """Lists the models of a channel's provider. Raises ``ProviderError``."""
@@ -76,7 +79,7 @@ class ChannelTestResult:
 class ChannelTester:
     """Tests channels. ``clock`` returns Unix seconds."""
 
-    def __init__(self, load_balancer: LoadBalancer, fetch: Fetch, send: SendChat, clock: Callable[[], float]) -> None:
+    def __init__(self, load_balancer: LoadBalancer, fetch: Fetch, send: "SendChat", clock: Callable[[], float]) -> None:
         self.load_balancer = load_balancer
         self._fetch = fetch
         self._send = send
@@ -109,6 +112,8 @@ class ChannelTester:
 
         Raises ``InvalidRequest`` if the channel has no model with a chat.
         """
+        from gateway.routing.chat_request import find_chat_model
+
         tested_model = model or find_chat_model(channel, [model_info.id for model_info in answer.listing or ()])
         if tested_model is None:
             raise InvalidRequest("The channel has no model for a chat request; name one", param="model")

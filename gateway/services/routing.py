@@ -16,8 +16,6 @@ from gateway.memory_budget import MemoryBudget
 from gateway.options import AppOptions
 from gateway.routing.channel_tester import ChannelTester, Fetch
 from gateway.routing.channels import ChannelService, Demo, DemoMode, DiscoveredChannel
-from gateway.routing.chat_request import send_chat
-from gateway.routing.discovery import find_keyed_channels, find_local_servers
 from gateway.routing.kept_responses import KeptResponses
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -104,6 +102,8 @@ def _open_tester(
         return fetch_models(client, channel, now_s=int(clock()))
 
     def send(channel: Channel, model: str) -> Awaitable[int]:
+        from gateway.routing.chat_request import send_chat
+
         return send_chat(client, channel, model, now_s=int(clock()))
 
     return ChannelTester(load_balancer, fetch, send, clock), fetch
@@ -178,6 +178,8 @@ class Discovery:
         """
         options, found_channels = self._options, list[DiscoveredChannel]()
         if options.discover:
+            from gateway.routing.discovery import find_keyed_channels, find_local_servers
+
             found_channels += [(channel, None) for channel in find_keyed_channels(options.environ)]
             own_port, now_s = options.config.server.port, int(options.clock())
             found_channels += await find_local_servers(self._client, own_port=own_port, now_s=now_s)

@@ -58,6 +58,7 @@ SHOWN: Mapping[str, str] = {
     "channel-weights": "/channel-weights?model=m",
     "routes": "/routes",
     "route": "/routes/fast?prompt_tokens=5000",
+    "usage": "/usage",
     "limits": "/limits",
     "limit": "/limits/each%20user%20of%20the%20app",
     "channel": "/channels/relay",

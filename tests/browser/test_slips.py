@@ -136,7 +136,7 @@ async def test_nothing_is_undone_or_replaced_over_what_somebody_else_has_done(
     await site.operate("PATCH", "/channels/shared", {"model_map": {"a": "x", "b": "x"}})
     await page.get_by_role("button", name="Add an alias").click()
     await page.get_by_label("Name that clients use").last.fill("a")
-    await page.get_by_label("Model of the provider").last.fill("x")
+    await page.get_by_label("Name at the provider").last.fill("x")
     await page.locator("form", has=page.locator("[data-aliases]")).get_by_role("button", name="Save").click()
     assert await page.get_by_label("Name that clients use").last.evaluate("(field) => field.validationMessage") == (
         "Another row has this name."

@@ -186,6 +186,7 @@ MODEL_CHANGES: dict[str, Any] = {
     "output_modalities": (),
     "features": ("tools",),
     "deprecated_at": "2027-01-31",
+    "voices": ("alloy",),
 }
 
 

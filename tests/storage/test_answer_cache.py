@@ -239,7 +239,7 @@ async def test_a_file_that_hangs_has_nothing(tmp_path: Path, monkeypatch: pytest
 
 async def test_an_answer_of_another_version_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = open_cache(tmp_path)
-    monkeypatch.setattr("gateway.storage.answer_cache._TEXTS", ("media_type", "answered", "source"))
+    monkeypatch.setattr("gateway.storage.answer_cache._TEXT_FIELDS", ("media_type", "answered", "source"))
     cache.put(ANSWER)
     await cache.close()
     later = open_cache(tmp_path)

@@ -91,7 +91,7 @@ async def test_values_that_some_rows_lack_are_stored_as_they_are(stores: Stores,
     for start in range(0, len(rows), size):
         await stores.ledger.post(rows[start : start + size])
     page = await stores.requests.list_requests(RequestFilter(), len(rows))
-    assert [stored.row for stored in page] == rows[::-1]
+    assert {stored.row.id: stored.row for stored in page} == {row.id: row for row in rows}
 
 
 async def test_of_two_rows_of_one_id_in_a_batch_the_first_counts(stores: Stores) -> None:

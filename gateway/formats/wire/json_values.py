@@ -54,7 +54,9 @@ def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
         raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise InvalidRequest("The request body must be a JSON object")
-    if _may_be_deep(raw):
+    # ``bytes.count`` of CPython 3.11 compares byte for byte; ``bytes.replace`` searches with ``memchr``.
+    shortened = raw.replace(b"{", b"", MAX_DEPTH + 1).replace(b"[", b"", MAX_DEPTH + 1)
+    if len(raw) - len(shortened) > MAX_DEPTH:
         _check_depth(value)
     canonical = orjson.dumps(value) if len(raw) <= MAX_DUPLICATE_CHECK_BYTES else b""
     # A body that serializes to the same bytes, as most do, has lost no digit and has no duplicate key.
@@ -63,15 +65,6 @@ def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
     if canonical:
         _check_duplicates(raw, canonical)
     return cast(dict[str, Any], exact_json.load_exactly(raw, value)) if exact else value
-
-
-def _may_be_deep(raw: bytes) -> bool:
-    """Return whether ``raw`` has more than ``MAX_DEPTH`` opening brackets: fewer cannot exceed the depth.
-
-    ``bytes.count`` of CPython 3.11 compares byte for byte; ``bytes.replace`` searches with ``memchr``.
-    """
-    shortened = raw.replace(b"{", b"", MAX_DEPTH + 1).replace(b"[", b"", MAX_DEPTH + 1)
-    return len(raw) - len(shortened) > MAX_DEPTH
 
 
 def _check_counts(raw: bytes) -> None:
