@@ -70,6 +70,6 @@ class StoredCredit(Protocol):
         """Move the reservation of a new job from the node's leases to the job."""
         ...
 
-    async def finish_job(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
-        """Release the reservation of a job, and count its charge."""
+    async def finish_jobs(self, connection: AsyncConnection, ends: Sequence[tuple[VideoJob, RequestRecord]]) -> None:
+        """Release the reservations of jobs, and count their charges."""
         ...

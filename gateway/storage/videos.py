@@ -165,7 +165,7 @@ class VideoRepository:
             result = await connection.execute(_END_JOB, values)
             if not result.rowcount:
                 return False
-            await self._post_end(connection, job, row)
+            await post_ends(self._database, connection, [(job, row)])
             if delivery is not None:
                 await connection.execute(insert(deliveries), build_delivery_row(delivery))
             await add_row(connection, audit)
@@ -184,7 +184,7 @@ class VideoRepository:
             delete_unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNACCEPTED_STATES))
             if not (await connection.execute(delete_unsent)).rowcount:
                 return False
-            await self._post_end(connection, job, row)
+            await post_ends(self._database, connection, [(job, row)])
             return True
 
         is_dropped = await self._database.write(work)
@@ -192,15 +192,6 @@ class VideoRepository:
         if is_dropped:
             self._keep(job, row)
         return is_dropped
-
-    async def _post_end(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
-        """Store the request of a job. If the answer to ``create`` was lost, the request is stored as refused."""
-        stored_rows = await connection.execute(select(requests).where(requests.c.id == row.id))
-        if rows := [parse_request(stored_row).row for stored_row in stored_rows]:
-            await reverse_rows(connection, rows, self._database.subjects)
-        await post_rows(connection, [row], self._database.subjects)
-        if self._database.credit is not None:
-            await self._database.credit.finish_job(connection, job, row)
 
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
         """Claim due jobs on which no live process works, longest due first, without their prompts."""
@@ -308,6 +299,19 @@ class VideoRepository:
             from gateway.storage.kept_videos import KeptVideo, build_state  # noqa: PLC0415 - only in a cluster
 
             self._database.kept.keep("video", job.id, build_state(KeptVideo(job, row, delivery, removed=removed)))
+
+
+async def post_ends(
+    database: Database, connection: AsyncConnection, ends: Sequence[tuple[VideoJob, RequestRecord]]
+) -> None:
+    """Store the requests of jobs. If the answer to ``create`` was lost, its request is stored as refused."""
+    rows = [row for _, row in ends]
+    stored_rows = await connection.execute(select(requests).where(requests.c.id.in_([row.id for row in rows])))
+    if former_rows := [parse_request(stored_row).row for stored_row in stored_rows]:
+        await reverse_rows(connection, former_rows, database.subjects)
+    await post_rows(connection, rows, database.subjects)
+    if database.credit is not None:
+        await database.credit.finish_jobs(connection, ends)
 
 
 async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, VideoJob]]) -> list[bool]:

@@ -236,10 +236,13 @@ class PostgresCredit:
         driver = await _find_driver(connection)
         await driver.execute(_RESERVE_JOB, self._node, *_build_job_arrays(job), job.held_nanos)
 
-    async def finish_job(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
-        day, columns = parse_day(row.settled_ms / 1000), _build_job_arrays(job)
-        driver = await _find_driver(connection)
-        await driver.execute(_FINISH_JOB, day.number, day.month_number, *columns, job.held_nanos, row.cost_nanos)
+    async def finish_jobs(self, connection: AsyncConnection, ends: Sequence[tuple[VideoJob, RequestRecord]]) -> None:
+        days = [parse_day(row.settled_ms / 1000) for _, row in ends]
+        values = [
+            (day.number, day.month_number, *_build_job_arrays(job), job.held_nanos, row.cost_nanos)
+            for day, (job, row) in zip(days, ends, strict=True)
+        ]
+        await (await _find_driver(connection)).executemany(_FINISH_JOB, values)
 
 
 async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:

@@ -9,7 +9,7 @@ A state does not end early when standbys have replayed it. ``pg_stat_replication
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,6 +97,16 @@ class ChangeFile:
         for (kind, key), (_, number, line) in list(self._lines.items()):
             if number > after_number:
                 yield Change(kind, key, orjson.loads(line)[3], number)
+
+    def renew(self, changes: Iterable[Change]) -> None:
+        """Keep states that were brought back for as long as new ones: their database may be lost, too."""
+        for change in changes:
+            _, number, line = self._lines.get((change.kind, change.key), (0.0, 0, b""))
+            if number == change.number:
+                del self._lines[change.kind, change.key]
+                new_line = orjson.dumps((self._now(), *orjson.loads(line)[1:]), option=orjson.OPT_APPEND_NEWLINE)
+                self._bytes += len(new_line) - len(line)
+                self._lines[change.kind, change.key] = self._now(), number, new_line
 
     def confirm(self, timeline: str) -> None:
         """Note that the database on this ``timeline`` has all changes."""

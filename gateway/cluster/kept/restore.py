@@ -15,7 +15,7 @@ from gateway.cluster.kept.named_requests import restore_named_request
 from gateway.cluster.kept.responses import restore_owners, restore_response
 from gateway.cluster.kept.sessions import restore_session
 from gateway.cluster.kept.transaction import Transaction
-from gateway.cluster.kept.videos import restore_video
+from gateway.cluster.kept.videos import restore_videos
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database, RowRefused
 from gateway.storage.kept_changes import KeptKind
@@ -31,9 +31,9 @@ RESTORE_BY_KIND: Mapping[KeptKind, Restore] = {
     "session": restore_session,
     "upload": restore_upload,
     "upload_part": restore_part,
-    "video": restore_video,
 }
-MAX_CHANGES = 50
+"""Of all kinds but video jobs, which come back together."""
+MAX_CHANGES = 200
 """How many changes one transaction brings back."""
 MAX_HOLD_S = 0.5
 """After so many seconds a transaction brings back no more changes, because all other writes wait for its end."""
@@ -51,10 +51,12 @@ async def restore_changes(database: Database, timeline: str, process: str, max_h
     for _ in range(2):  # a change of a row that is not back yet has found no row
         remaining_changes, next_changes = change_file.list_changes(last_number), list[Change]()
         while next_changes := [*next_changes, *islice(remaining_changes, MAX_CHANGES - len(next_changes))]:
-            lacking_count, done_count = await _restore_some(database, next_changes, process, max_hold_s)
+            last_number = max(last_number, *(change.number for change in next_changes))
+            lacking_count, undone_changes = await _restore_some(database, next_changes, process, max_hold_s)
             restored_count += lacking_count
-            last_number = max(last_number, next_changes[done_count - 1].number)
-            next_changes = next_changes[done_count:]
+            undone_numbers = {change.number for change in undone_changes}
+            change_file.renew([change for change in next_changes if change.number not in undone_numbers])
+            next_changes = undone_changes
     change_file.confirm(timeline)
     if restored_count:
         log.warning("jobs_restored", rows=restored_count)
@@ -62,33 +64,31 @@ async def restore_changes(database: Database, timeline: str, process: str, max_h
 
 async def _restore_some(
     database: Database, changes: Sequence[Change], process: str, max_hold_s: float
-) -> tuple[int, int]:
-    """Bring the first ``changes`` back in one transaction, or all of them one by one if one is refused.
+) -> tuple[int, list[Change]]:
+    """Bring ``changes`` back in one transaction, or the first half of them if a change is refused.
 
     The lock that excludes other writes costs more than what a change writes. Return how many changes the database
-    lacked, and how many were looked at.
+    lacked, and those that were not looked at.
     """
 
-    async def restore(connection: AsyncConnection) -> tuple[int, int]:
+    async def restore(connection: AsyncConnection) -> tuple[int, list[Change]]:
         transaction, end_s = Transaction(database, connection), asyncio.get_running_loop().time() + max_hold_s
-        lacking_count = done_count = 0
-        for change in changes:
+        states = [change.state for change in changes if change.kind == "video"]
+        lacking_count = await restore_videos(transaction, connection, states, process) if states else 0
+        other_changes = [change for change in changes if change.kind != "video"]
+        for done_count, change in enumerate(other_changes, start=1):
             lacking_count += await RESTORE_BY_KIND[change.kind](transaction, change.state, process)
-            done_count += 1
             if asyncio.get_running_loop().time() >= end_s:
-                break
-        return lacking_count, done_count
+                return lacking_count, other_changes[done_count:]
+        return lacking_count, []
 
     try:
         return await database.write(restore)
-    except _REFUSALS:
-        return sum([await _restore_change(database, change, process) for change in changes]), len(changes)
-
-
-async def _restore_change(database: Database, change: Change, process: str) -> bool:
-    try:
-        return await RESTORE_BY_KIND[change.kind](database, change.state, process)
     except _REFUSALS as error:
-        name, reason = f"{change.kind} {change.key}", str(error).partition("\n")[0]
-        log.error("job_not_restored", job=name, error=reason)  # noqa: TRY400 - not a bug here
-        return False
+        if len(changes) == 1:
+            name, reason = f"{changes[0].kind} {changes[0].key}", str(error).partition("\n")[0]
+            log.error("job_not_restored", job=name, error=reason)  # noqa: TRY400 - not a bug here
+            return 0, []
+    half = len(changes) // 2
+    lacking_count, undone_changes = await _restore_some(database, changes[:half], process, max_hold_s)
+    return lacking_count, [*undone_changes, *changes[half:]]

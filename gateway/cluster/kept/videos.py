@@ -1,35 +1,53 @@
-"""Video jobs among the kept changes: their state, their end with its charge, and their reservation."""
+"""Video jobs among the kept changes: their states, their ends with their charges, and their reservations.
 
-from collections.abc import Mapping
+A node that has lost 80 seconds brings thousands of jobs back, and serves nothing meanwhile: each step is one statement
+for all jobs.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import Row, bindparam, insert, select, text, update
 
-from gateway.cluster.credit.unposted import list_limit_balances
-from gateway.domain.request_log import RequestRecord
-from gateway.domain.video import TRANSITIONS, UNACCEPTED_STATES, VideoJob
+from gateway.cluster.credit.rows import build_arrays, build_key
+from gateway.cluster.credit.unposted import list_charged_balances
+from gateway.domain.credit import BalanceId
+from gateway.domain.video import ENDED_STATES, TRANSITIONS, UNACCEPTED_STATES, VideoJob
 from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.bulk import BulkInsert
 from gateway.storage.database import Database
-from gateway.storage.kept_videos import parse_state
-from gateway.storage.row_mapping import build_progress, build_receipt, build_video_row
-from gateway.storage.schema import requests, videos
-from gateway.storage.videos import VideoRepository
+from gateway.storage.kept_videos import KeptVideo, parse_state
+from gateway.storage.ledger_rows import find_stored_ids
+from gateway.storage.row_mapping import build_delivery_row, build_progress, build_receipt, build_video_row
+from gateway.storage.schema import deliveries, videos
+from gateway.storage.videos import VideoRepository, post_ends
 
 _STATE_ORDER = tuple(TRANSITIONS)
-_ADD_RESERVATION = text("""
-UPDATE credit_balances SET reserved = reserved + :held
-WHERE owner = 0 AND owner_id = :account_id OR owner = 1 AND owner_id = :key_id
+# Balances of accounts and keys exist; those of limits appear with their first reservation. Leases change the same rows
+# at any time, so the rows are locked in the order of all writers.
+_ADD_RESERVATIONS = text("""
+WITH a AS (
+  SELECT owner, owner_id, n.held
+  FROM unnest(CAST(:owners AS smallint[]), CAST(:ids AS bigint[]), CAST(:held AS bigint[])) AS n(owner, owner_id, held)
+  JOIN credit_balances b USING (owner, owner_id) WHERE owner < 2 ORDER BY owner, owner_id FOR UPDATE OF b)
+UPDATE credit_balances b SET reserved = b.reserved + a.held FROM a WHERE b.owner = a.owner AND b.owner_id = a.owner_id
 """)
 _ADD_LIMIT_RESERVATIONS = text("""
 INSERT INTO credit_balances AS b (owner, owner_id, period, start, reserved)
-SELECT 2, id, 0, 0, :held FROM unnest(CAST(:ids AS bigint[])) AS a(id) ORDER BY id
+SELECT owner, owner_id, 0, 0, held
+FROM unnest(CAST(:owners AS smallint[]), CAST(:ids AS bigint[]), CAST(:held AS bigint[])) AS n(owner, owner_id, held)
+WHERE owner = 2 ORDER BY owner_id
 ON CONFLICT (owner, owner_id) DO UPDATE SET reserved = b.reserved + excluded.reserved
 """)
-_PUT_PROMPT = text("""
-INSERT INTO video_prompts AS p (video_id, prompt) VALUES (:video_id, :prompt)
-ON CONFLICT (video_id) DO UPDATE SET prompt = excluded.prompt WHERE p.prompt = ''
+_PUT_PROMPTS = text("""
+INSERT INTO video_prompts AS p (video_id, prompt)
+SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:prompts AS text[]))
+ON CONFLICT (video_id) DO UPDATE SET prompt = excluded.prompt WHERE p.prompt = '' AND excluded.prompt <> ''
+RETURNING p.video_id
 """)
+_UPDATE_JOB = update(videos).where(videos.c.id == bindparam("job_id"))
 
 
 class _RestoringRepository(VideoRepository):
@@ -39,22 +57,86 @@ class _RestoringRepository(VideoRepository):
         pass
 
 
-async def restore_video(database: Database, state: Mapping[str, Any], process: str) -> bool:
-    """Bring a job back as far as the database lacks it. Raises ``StoreUnavailable``.
+@attrs.define
+class _Work:
+    """What the database lacks of some jobs.
 
-    Of several nodes that have worked on a job, the one that knows its latest state counts. A job that an ended process
-    was submitting gets no owner, and is later found to be abandoned.
+    Attributes:
+        new_jobs: jobs to insert; some have ended.
+        changed_jobs: stored jobs to bring to a later state.
+        ends: the jobs that end, among the new and the changed ones.
+        unchanged_jobs: stored jobs that may lack their prompts.
+        removals: jobs that were deleted, or refused before a provider accepted them.
     """
-    kept_state = parse_state(state)
-    job, row, repository = kept_state.job, kept_state.row, _RestoringRepository(database)
-    is_changed = await database.write(lambda connection: _put(connection, _free_job(job, process)))
-    if row is not None and not job.ended:
-        is_changed = await repository.drop(job, row) or is_changed
-    elif row is not None:
-        is_changed = await repository.finish(job, row, kept_state.delivery) or is_changed
-    if kept_state.removed:
-        await repository.remove(job)
-    return is_changed
+
+    new_jobs: list[VideoJob] = attrs.Factory(list)
+    changed_jobs: list[VideoJob] = attrs.Factory(list)
+    ends: list[KeptVideo] = attrs.Factory(list)
+    unchanged_jobs: list[VideoJob] = attrs.Factory(list)
+    removals: list[KeptVideo] = attrs.Factory(list)
+
+    def add(self, kept_video: KeptVideo, job: VideoJob, stored_row: Row[Any] | None) -> None:
+        """Note what is to be done for a job. ``job``: without its end; ``stored_row``: its stored state."""
+        is_end = kept_video.row is not None and kept_video.job.ended
+        if kept_video.removed or (kept_video.row is not None and not is_end):
+            self.removals.append(kept_video)
+        if is_end and (stored_row is None or stored_row.state not in ENDED_STATES):
+            self.ends.append(kept_video)
+            (self.new_jobs if stored_row is None else self.changed_jobs).append(kept_video.job)
+        elif stored_row is None:
+            self.new_jobs.append(job)
+        elif _measure_progress(job.state, job.updated_ms) > _measure_progress(stored_row.state, stored_row.updated_ms):
+            self.changed_jobs.append(job)
+        elif job.prompt:
+            self.unchanged_jobs.append(job)
+
+
+async def restore_videos(
+    database: Database, connection: AsyncConnection, states: Sequence[Mapping[str, Any]], process: str
+) -> int:
+    """Bring jobs back as far as the database lacks them, in the transaction of ``connection``; return their number.
+
+    ``database``: writes to the same transaction. Of several nodes that have worked on a job, the one that knows its
+    latest state counts. A job that an ended process was submitting gets no owner, and is later found to be abandoned.
+    """
+    work = await _plan(connection, list(map(parse_state, states)), process)
+    if work.new_jobs:
+        columns = tuple(build_video_row(work.new_jobs[0]))
+        rows = [tuple(build_video_row(job).values()) for job in work.new_jobs]
+        await BulkInsert(videos, columns).run(connection, rows)
+        await _add_reservations(connection, work.new_jobs)
+    if work.changed_jobs:
+        values = [{"job_id": job.id, **build_progress(job), **build_receipt(job)} for job in work.changed_jobs]
+        await connection.execute(_UPDATE_JOB, values)
+    changed_jobs = [*work.new_jobs, *work.changed_jobs]
+    await _put_prompts(connection, changed_jobs)
+    changed_ids = {job.id for job in changed_jobs} | await _put_prompts(connection, work.unchanged_jobs)
+    if work.ends:
+        await post_ends(database, connection, [(end.job, end.row) for end in work.ends if end.row is not None])
+    if delivery_rows := [build_delivery_row(end.delivery) for end in work.ends if end.delivery is not None]:
+        await connection.execute(insert(deliveries), delivery_rows)
+    repository = _RestoringRepository(database)
+    for kept_video in work.removals:
+        job, row = kept_video.job, kept_video.row
+        if row is not None and not job.ended and await repository.drop(job, row):
+            changed_ids.add(job.id)
+        if kept_video.removed:
+            await repository.remove(job)
+    return len(changed_ids)
+
+
+async def _plan(connection: AsyncConnection, kept_videos: Sequence[KeptVideo], process: str) -> _Work:
+    ids = [kept_video.job.id for kept_video in kept_videos]
+    query = select(videos.c.id, videos.c.state, videos.c.updated_ms).where(videos.c.id.in_(ids)).with_for_update()
+    stored_rows = {row.id: row for row in await connection.execute(query)}
+    receipt_ids = [each.job.receipt.id for each in kept_videos if each.job.id not in stored_rows]
+    ended_ids = await find_stored_ids(connection, receipt_ids, ended_only=True)
+    work = _Work()
+    for kept_video in kept_videos:
+        job = kept_video.job
+        if job.id in stored_rows or job.receipt.id not in ended_ids:  # otherwise it has ended, and was deleted since
+            work.add(kept_video, _free_job(job, process), stored_rows.get(job.id))
+    return work
 
 
 def _free_job(job: VideoJob, process: str) -> VideoJob:
@@ -66,34 +148,27 @@ def _free_job(job: VideoJob, process: str) -> VideoJob:
     return job.release(job.updated_ms)
 
 
-async def _put(connection: AsyncConnection, job: VideoJob) -> bool:
-    """Insert a job, or advance it to a later state. Return whether it was changed."""
-    state_query = select(videos.c.state, videos.c.updated_ms).where(videos.c.id == job.id).with_for_update()
-    stored_row = (await connection.execute(state_query)).first()
-    if stored_row is None:
-        if await _has_ended(connection, job.receipt):
-            return False
-        await connection.execute(insert(videos), build_video_row(job))
-        reservation = {"held": job.held_nanos, "account_id": job.account_id, "key_id": job.key_id}
-        await connection.execute(_ADD_RESERVATION, reservation)
-        if limit_balances := list_limit_balances(job.receipt.limit_charges):
-            ids = [number for _, number in limit_balances]
-            await connection.execute(_ADD_LIMIT_RESERVATIONS, {"held": job.held_nanos, "ids": ids})
-    elif (_STATE_ORDER.index(job.state), job.updated_ms) > (
-        _STATE_ORDER.index(stored_row.state),
-        stored_row.updated_ms,
-    ):
-        values = {**build_progress(job), **build_receipt(job)}
-        await connection.execute(update(videos).where(videos.c.id == job.id).values(values))
-    elif not job.prompt:
-        return False
-    else:
-        return bool((await connection.execute(_PUT_PROMPT, {"video_id": job.id, "prompt": job.prompt})).rowcount)
-    await connection.execute(_PUT_PROMPT, {"video_id": job.id, "prompt": job.prompt})
-    return True
+def _measure_progress(state: str, updated_ms: int) -> tuple[int, int]:
+    """Return a sort key that grows with each change of a job."""
+    return _STATE_ORDER.index(state), updated_ms
 
 
-async def _has_ended(connection: AsyncConnection, receipt: RequestRecord) -> bool:
-    """Return whether the request of a job is stored: the job has ended, and was deleted since."""
-    query = select(requests.c.id).where(requests.c.id == receipt.id, requests.c.outcome != "interrupted")
-    return (await connection.execute(query)).first() is not None
+async def _add_reservations(connection: AsyncConnection, jobs: Sequence[VideoJob]) -> None:
+    sums: Counter[BalanceId] = Counter()
+    for job in jobs:
+        for balance in list_charged_balances(job.receipt):
+            sums[balance] += job.held_nanos
+    balances = sorted(sums, key=build_key)
+    owners, ids = build_arrays(balances)
+    values = {"owners": owners, "ids": ids, "held": [sums[balance] for balance in balances]}
+    await connection.execute(_ADD_RESERVATIONS, values)
+    if any(owner == "limit" for owner, _ in balances):
+        await connection.execute(_ADD_LIMIT_RESERVATIONS, values)
+
+
+async def _put_prompts(connection: AsyncConnection, jobs: Sequence[VideoJob]) -> set[str]:
+    """Store the prompts of jobs that have none; return the ids of those."""
+    if not jobs:
+        return set()
+    values = {"ids": [job.id for job in jobs], "prompts": [job.prompt for job in jobs]}
+    return set(await connection.scalars(_PUT_PROMPTS, values))

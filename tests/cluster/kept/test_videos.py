@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 
 import attrs
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Engine, event, select
 
 from gateway.cluster.kept.restore import restore_changes
 from gateway.domain.video import VideoJob
 from gateway.storage.database import Database
 from gateway.storage.kept_videos import KeptVideo, build_state, parse_state
-from gateway.storage.schema import requests
+from gateway.storage.schema import deliveries, requests, usage_days, video_prompts, videos
 from gateway.storage.videos import VideoRepository
 from tests.support.lacking_stores import open_lacking
 from tests.support.postgres import SharedPostgres
@@ -21,6 +21,7 @@ CREATED = make_job(1, state="created", owner="me:1")
 SUBMITTING = CREATED.move("submitting", NOW + 1, channel="up")
 QUEUED = SUBMITTING.move("queued", NOW + 2, upstream_id="theirs").release(NOW + 3)
 DONE, ROW_OF_DONE = end(QUEUED, cost=9)
+JOBS = 24
 REFUSED = attrs.evolve(CREATED.receipt, cost_nanos=0, outcome="failed")
 Work = Callable[[VideoRepository], Awaitable[object]]
 
@@ -99,6 +100,55 @@ async def test_a_job_whose_process_ended_while_it_was_submitted_is_free(shared_p
         await restore_changes(database, "", "me:2")
         found = await VideoRepository(database).find(CREATED.id)
         assert found == attrs.evolve(SUBMITTING, owner="", due_ms=SUBMITTING.updated_ms)
+
+
+async def play(database: Database, number: int, stage: int) -> None:
+    """Create a job and bring it to ``stage``: 1: it is submitted, 2: accepted, 3: done."""
+    repository = VideoRepository(database)
+    created = make_job(number, state="created", owner="me:1", prompt=f"prompt {number}")
+    submitting = created.move("submitting", NOW + 1, channel="up")
+    queued = submitting.move("queued", NOW + 2, upstream_id=f"theirs {number}").release(NOW + 3)
+    done, row = end(queued, cost=number)
+    await repository.create(created)
+    if stage > 0:
+        await repository.advance([(created, submitting)])
+    if stage > 1:
+        await repository.advance([(mute(submitting), mute(queued))])
+    if stage > 2:
+        assert await repository.finish(mute(done), row, make_delivery(number))
+
+
+async def read_all(database: Database) -> list[set[tuple[object, ...]]]:
+    """Return the rows that belong to jobs, without their numbers and without the times of the next polls."""
+    tables = (videos, video_prompts, requests, usage_days, deliveries)
+    columns = [[column for column in table.c if column.name not in {"sequence", "due_ms"}] for table in tables]
+    return [set(map(tuple, await database.read(select(*names)))) for names in columns]
+
+
+async def test_many_jobs_come_back_in_few_statements(shared_postgres: SharedPostgres) -> None:
+    expected_rows, statements = list[set[tuple[object, ...]]](), list[str]()
+
+    async def know(database: Database) -> None:
+        for number in range(0, JOBS, 3):
+            await play(database, number, number % 4 // 2)
+
+    async def lose(database: Database) -> None:
+        for number in range(JOBS):
+            await play(database, number, number % 4)
+        expected_rows.extend(await read_all(database))
+
+    def add_statement(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    async with open_lacking(shared_postgres, know, lose) as database:
+        event.listen(Engine, "before_cursor_execute", add_statement)
+        try:
+            await restore_changes(database, "", "me:1")
+        finally:
+            event.remove(Engine, "before_cursor_execute", add_statement)
+        for stored, expected in zip(await read_all(database), expected_rows, strict=True):
+            assert stored ^ expected == set()
+    assert len(statements) < 2 * JOBS  # it was 17 a job
 
 
 def test_every_field_is_kept() -> None:
