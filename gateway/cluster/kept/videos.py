@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-from sqlalchemy import Row, bindparam, insert, select, text, update
+from sqlalchemy import bindparam, insert, select, text, update
 
 from gateway.cluster.credit.rows import build_arrays, build_key
 from gateway.cluster.credit.unposted import list_charged_balances
@@ -75,17 +75,17 @@ class _Work:
     unchanged_jobs: list[VideoJob] = attrs.Factory(list)
     removals: list[KeptVideo] = attrs.Factory(list)
 
-    def add(self, kept_video: KeptVideo, job: VideoJob, stored_row: Row[Any] | None) -> None:
-        """Note what is to be done for a job. ``job``: without its end; ``stored_row``: its stored state."""
+    def add(self, kept_video: KeptVideo, job: VideoJob, stored: tuple[str, int] | None) -> None:
+        """Note what is to be done for a job. ``job``: without its end; ``stored``: its stored state and time."""
         is_end = kept_video.row is not None and kept_video.job.ended
         if kept_video.removed or (kept_video.row is not None and not is_end):
             self.removals.append(kept_video)
-        if is_end and (stored_row is None or stored_row.state not in ENDED_STATES):
+        if is_end and (stored is None or stored[0] not in ENDED_STATES):
             self.ends.append(kept_video)
-            (self.new_jobs if stored_row is None else self.changed_jobs).append(kept_video.job)
-        elif stored_row is None:
+            (self.new_jobs if stored is None else self.changed_jobs).append(kept_video.job)
+        elif stored is None:
             self.new_jobs.append(job)
-        elif _measure_progress(job.state, job.updated_ms) > _measure_progress(stored_row.state, stored_row.updated_ms):
+        elif _measure_progress(job.state, job.updated_ms) > _measure_progress(*stored):
             self.changed_jobs.append(job)
         elif job.prompt:
             self.unchanged_jobs.append(job)
@@ -128,14 +128,14 @@ async def restore_videos(
 async def _plan(connection: AsyncConnection, kept_videos: Sequence[KeptVideo], process: str) -> _Work:
     ids = [kept_video.job.id for kept_video in kept_videos]
     query = select(videos.c.id, videos.c.state, videos.c.updated_ms).where(videos.c.id.in_(ids)).with_for_update()
-    stored_rows = {row.id: row for row in await connection.execute(query)}
-    receipt_ids = [each.job.receipt.id for each in kept_videos if each.job.id not in stored_rows]
+    stored_states = {row.id: (row.state, row.updated_ms) for row in await connection.execute(query)}
+    receipt_ids = [each.job.receipt.id for each in kept_videos if each.job.id not in stored_states]
     ended_ids = await find_stored_ids(connection, receipt_ids, ended_only=True)
     work = _Work()
     for kept_video in kept_videos:
         job = kept_video.job
-        if job.id in stored_rows or job.receipt.id not in ended_ids:  # otherwise it has ended, and was deleted since
-            work.add(kept_video, _free_job(job, process), stored_rows.get(job.id))
+        if job.id in stored_states or job.receipt.id not in ended_ids:  # otherwise it has ended, and was deleted since
+            work.add(kept_video, _free_job(job, process), stored_states.get(job.id))
     return work
 
 
