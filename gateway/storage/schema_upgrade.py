@@ -26,6 +26,12 @@ _TABLES: Mapping[str, TextClause] = {
 log = structlog.stdlib.get_logger(__name__)
 
 
+async def import_migrations(connection: AsyncConnection) -> None:
+    """Import Alembic if a migration is missing."""
+    if await connection.run_sync(_read_revision) != schema.REVISION:
+        from gateway.storage.migrations import run  # noqa: F401, PLC0415 - see ``upgrade_schema``
+
+
 async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
     """Run the missing migrations on the database ``name``; return whether there were any.
 

@@ -25,7 +25,7 @@ from gateway.storage.postgres.sole_user import WRITE_ALONE, DatabaseInUse, Datab
 from gateway.storage.postgres.timeline import NewestTimeline
 from gateway.storage.postgres.values import mend, widen_columns
 from gateway.storage.row_mapping import build_audit_row
-from gateway.storage.schema_upgrade import upgrade_schema
+from gateway.storage.schema_upgrade import import_migrations, upgrade_schema
 from gateway.storage.stored_credit import StoredCredit
 
 T = TypeVar("T")
@@ -95,8 +95,10 @@ class PostgresDatabase(Database):
         async with self._writer.begin() as connection:
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
             await connection.execute(text("SET LOCAL lock_timeout = 0"))
-            # Importing Alembic from a slow disk on a busy machine takes longer than a request may pause.
+            # Importing Alembic from a slow disk on a busy machine takes longer than a request may pause. The probes of
+            # other nodes wait for the lock: nothing that can come before is done under it.
             await connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '5min'"))
+            await import_migrations(connection)
             await connection.execute(WRITE_ALONE)  # another node may be migrating the schema
             if check is not None:
                 await check(connection)

@@ -40,9 +40,11 @@ _INDEXED_FUNCTIONS = (
 
 
 async def create_functions(connection: AsyncConnection) -> None:
-    """Create or replace every function, as part of the current transaction."""
-    for statement in _list_statements():
-        await connection.exec_driver_sql(statement)
+    """Create or replace every function, as part of the current transaction and in one message to the server."""
+    driver = (await connection.get_raw_connection()).driver_connection
+    if driver is None or not driver.is_in_transaction():
+        raise RuntimeError("functions outside of a transaction would be committed one by one")
+    await driver.execute(";\n".join(_list_statements()))
 
 
 def _list_statements() -> Iterator[str]:
