@@ -112,7 +112,7 @@ class ChannelTester:
 
         Raises ``InvalidRequest`` if the channel has no model with a chat.
         """
-        from gateway.routing.chat_request import find_chat_model
+        from gateway.routing.chat_request import find_chat_model  # noqa: PLC0415 - as above
 
         tested_model = model or find_chat_model(channel, [model_info.id for model_info in answer.listing or ()])
         if tested_model is None:
