@@ -18,9 +18,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class SpeedWorker:
-    """Sums new rows regularly, then the days that have ended, and then rows that were stored before the first run.
+    """Sums new rows regularly, then the days that have ended, and rows that were stored before the first run.
 
-    Of days and of old rows the newest are summed first.
+    Of days and of old rows the newest are summed first. Neither waits for the other, or stops when the other fails.
     """
 
     def __init__(
@@ -44,22 +44,24 @@ class SpeedWorker:
             await asyncio.sleep(self._interval_s)
 
     async def sum_rows(self) -> None:
-        """Sum all rows that are not summed yet. If the database fails, the next run continues."""
-        try:
-            has_more = True
-            while has_more:
-                has_more = await self._step()
-                await asyncio.sleep(self._pause_s)
-        except StoreUnavailable as error:
-            log.warning("speed_not_summed", error=error.message)
+        """Sum all rows that are not summed yet. What the database refuses is tried again in the next run."""
+        steps = [self._sum_days, self._sum_speed]
+        has_more = True
+        while has_more:
+            has_more = False
+            for step in tuple(steps):
+                try:
+                    has_more |= await step()
+                except StoreUnavailable as error:
+                    log.warning("speed_not_summed", error=error.message)
+                    steps.remove(step)
+            await asyncio.sleep(self._pause_s)
 
-    async def _step(self) -> bool:
-        return (
-            await self._splits.look_at_new_rows()
-            or await self._speed.add_new_rows()
-            or await self._splits.add_day(self._clock())
-            or await self._speed.add_old_rows()
-        )
+    async def _sum_days(self) -> bool:
+        return await self._splits.look_at_new_rows() or await self._splits.add_day(self._clock())
+
+    async def _sum_speed(self) -> bool:
+        return await self._speed.add_new_rows() or await self._speed.add_old_rows()
 
 
 async def run_speed_worker(services: Services) -> None:

@@ -34,11 +34,20 @@ class TrafficSeries:
 class TrafficSeriesReader:
     """Reads series of the requests that ``traffic_filter`` selects, whose hours are ignored, by hour or day.
 
-    With ``uses_splits``, past days are read from ``usage_splits``; the caller has looked at all new rows before.
+    With ``uses_splits``, past days are read from ``usage_splits``, except ``changed_days``: those of the rows at which
+    the job that adds up the splits has not looked yet.
     """
 
-    def __init__(self, database: Database, traffic_filter: TrafficFilter, *, uses_splits: bool) -> None:
+    def __init__(
+        self,
+        database: Database,
+        traffic_filter: TrafficFilter,
+        *,
+        uses_splits: bool,
+        changed_days: frozenset[int] = frozenset(),
+    ) -> None:
         self._database = database
+        self._changed_days = changed_days
         self._filter = traffic_filter
         self._split_filter = _find_split_filter(traffic_filter) if uses_splits else None
 
@@ -71,7 +80,8 @@ class TrafficSeriesReader:
         days = next((part for part in ranges if part.span == DAY_HOURS), None)
         if days is None or self._split_filter is None:
             return []
-        return await list_split_days(self._database, range(days.since // DAY_HOURS, days.until // DAY_HOURS))
+        complete_days = await list_split_days(self._database, range(days.since // DAY_HOURS, days.until // DAY_HOURS))
+        return [day for day in complete_days if day not in self._changed_days]
 
     async def _list_conditions(self, axis: SplitAxis) -> list[ColumnElement[bool]]:
         table = failure_hours if axis == "cause" else usage_hours

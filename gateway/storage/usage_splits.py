@@ -2,19 +2,27 @@
 
 A row has the sums of one day, of the requests that ``filter_by`` and ``value`` select (all of them, or those of one
 account, model or channel), with one ``label`` of ``split_by``: a model, key, account, channel, status, or the cause of
-failures. A job adds them up from the daily sums in ``usage_hours`` and ``failure_hours`` when a day has ended.
+failures. A job adds them up from the daily sums in ``usage_hours`` and ``failure_hours`` a day after a day has ended.
+Other writers wait for at most ``COMMIT_ROWS`` of these rows. A day counts only if it is in ``split_days``, which is
+written last: a process that is killed leaves rows that nobody reads, and that the next process deletes.
 
 Requests may be stored days later, after an outage. The job looks at the days of all rows that were stored since its
 last run, in the order of a cursor, and takes those days out of ``split_days``: their sums are read from ``usage_hours``
 until they are added up again. A day gets into ``split_days`` only if the cursor has not moved meanwhile. Rows that
 another process stored while the day was added up are behind the cursor, and the day is taken out again when the cursor
-reaches them.
+reaches them. A reader looks at the rows behind the cursor, too, and does not use the splits of their days.
+
+Up to version 0.10, nodes take rows back without ``take_back``. Those of the last two days are not in the sums yet. An
+older row is taken back only if the creation of a video had no answer: during an upgrade, its day keeps its part.
 """
 
+import asyncio
+import secrets
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Select,
     String,
@@ -22,17 +30,19 @@ from sqlalchemy import (
     cast,
     delete,
     func,
-    insert,
     literal,
     literal_column,
     select,
+    tuple_,
     update,
 )
 
 from gateway.domain.balance import DAY_S
 from gateway.domain.traffic import DAY_HOURS, SUMMED_FIELDS
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
 from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.bulk import BulkInsert
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
 from gateway.storage.request_cursor import open_window
@@ -46,75 +56,157 @@ LABEL_COLUMNS: dict[SplitAxis, str] = {
 }  # fmt: skip
 MAX_ROWS = 50_000
 """The maximum number of new rows whose days are looked at in one step, which then takes about 30 ms."""
-END_DELAY_S = 300
-"""Seconds after midnight before a day counts as ended, because requests of its last moments are stored later."""
-_NAME = "splits"
+MAX_SUMS = 20_000
+"""The maximum number of rows of one day. A day with more is not added up: charts read its daily sums."""
+COMMIT_ROWS = 2_000
+"""The maximum number of rows that one commit writes or deletes, which then takes about 30 ms."""
+PAUSE_S = 0.1
+"""The pause between two of these commits, for other writers."""
+END_DELAY_S = DAY_S
+"""Seconds after its end before a day is added up, because most late and reversed rows are of the last hours."""
+_NAME, _WRITER = "splits", "split_writer"
+_TOO_MANY = "too_many"
+"""``split_by`` of the only row of a day that is not added up."""
+_PUT_ROWS = BulkInsert(usage_splits, usage_splits.c.keys())
 _STATE = rollups.c
 _DAY_MS = DAY_S * 1000
+
+
+@frozen
+class _Look:
+    """The days of new rows, and the cursor after these rows. ``has_more``: whether there may be more rows."""
+
+    days: frozenset[int]
+    next_cursor: str
+    has_more: bool
 
 
 class SplitRepository:
     """Adds up the ``usage_splits`` table."""
 
-    def __init__(self, database: Database, max_rows: int = MAX_ROWS) -> None:
+    def __init__(
+        self, database: Database, max_rows: int = MAX_ROWS, *, max_sums: int = MAX_SUMS, commit_rows: int = COMMIT_ROWS
+    ) -> None:
         self._database = database
         self._max_rows = max_rows
+        self._max_sums = max_sums
+        self._commit_rows = commit_rows
 
     async def look_at_new_rows(self) -> bool:
         """Take the days of at most ``max_rows`` new rows out of ``split_days``. Return whether there may be more."""
         cursor = await self._find_cursor() or await self._begin()
         try:
-            window = None if cursor is None else await open_window(self._database, cursor[0])
+            look = None if cursor is None else await self._read_days(cursor[0])
         except InvalidRequest:  # copied from a database of another kind, which has other cursors
             await self._restart()
             return True
-        if cursor is None or window is None:
+        if cursor is None or look is None:
             return False
-        high = min(window.high, window.low + self._max_rows)
-        has_more = high < window.high
-        if high <= window.low and not window.is_cut:
-            return False
-        day = (requests.c.settled_ms // _DAY_MS).label("day")
-        is_new = requests.c.sequence >= window.low, requests.c.sequence < high, *window.conditions
-        rows = await self._database.read_long(select(day).where(*is_new).distinct())
-        next_cursor = window.build_next_cursor(high - 1, has_more=has_more)
-        move = update(rollups).where(*_is_at(cursor)).values(cursor=next_cursor)
+        move = update(rollups).where(*_is_at(cursor)).values(cursor=look.next_cursor)
 
         async def work(connection: AsyncConnection) -> bool:
             if not (await connection.execute(move)).rowcount:
                 return False
-            await connection.execute(delete(split_days).where(split_days.c.day.in_([row.day for row in rows])))
+            await connection.execute(delete(split_days).where(split_days.c.day.in_(look.days)))
             return True
 
-        return not await self._database.write_shared(work) or has_more or window.is_cut
+        return not await self._database.write_shared(work) or look.has_more
+
+    async def find_changed_days(self, max_looks: int) -> frozenset[int] | None:
+        """Return the days of the new rows, at which the job has not looked yet. Nothing is written.
+
+        None if there are more than ``max_looks`` times ``max_rows``, or if the cursor is one of another database.
+        """
+        days: frozenset[int] = frozenset()
+        cursor = await self._find_cursor()
+        cursor_text = None if cursor is None else cursor[0]
+        for _ in range(max_looks):
+            try:
+                look = None if cursor_text is None else await self._read_days(cursor_text)
+            except InvalidRequest:
+                return None
+            if look is None:
+                return days
+            days |= look.days
+            if not look.has_more:
+                return days
+            cursor_text = look.next_cursor
+        return None
 
     async def add_day(self, now_s: float) -> bool:
-        """Add up the newest day that has ended and has no splits. Return whether there may be more days."""
+        """Add up the newest day that has ended and has no splits. Return whether there may be more days.
+
+        A day with too many sums gets one row, which says so. If other processes have changed the state, the next call
+        begins again.
+        """
         cursor = await self._find_cursor()
+        day = None if cursor is None else await self._choose_day(now_s)
+        if cursor is None or day is None:
+            return False
+        sums = await self._read_sums(day)
+        rows = [_make_mark(day)] if sums is None else sums
+        writer = _DayWriter(self._database, day)
+        await writer.begin()
+        while deleted_rows := await writer.delete_rows(self._commit_rows):
+            if deleted_rows < self._commit_rows:
+                break
+            await asyncio.sleep(PAUSE_S)
+        for start in range(0, len(rows), self._commit_rows):
+            if start:
+                await asyncio.sleep(PAUSE_S)
+            if not await writer.add_rows(rows[start : start + self._commit_rows]):
+                return False
+        return sums is None or await writer.finish(cursor)
+
+    async def _read_days(self, cursor_text: str) -> _Look | None:
+        """Return the days of at most ``max_rows`` rows after a cursor; None without rows.
+
+        Raises ``InvalidRequest`` for a cursor of another database.
+        """
+        window = await open_window(self._database, cursor_text)
+        if window is None:
+            return None
+        high = min(window.high, window.low + self._max_rows)
+        has_more = high < window.high
+        if high <= window.low and not window.is_cut:
+            return None
+        day = (requests.c.settled_ms // _DAY_MS).label("day")
+        is_new = requests.c.sequence >= window.low, requests.c.sequence < high, *window.conditions
+        rows = await self._database.read_long(select(day).where(*is_new).distinct())
+        next_cursor = window.build_next_cursor(high - 1, has_more=has_more)
+        return _Look(frozenset(int(row.day) for row in rows), next_cursor, has_more or window.is_cut)
+
+    async def _choose_day(self, now_s: float) -> int | None:
+        """Return the newest day that has ended and is not added up, unless it has too many sums."""
         first_hours = await self._database.read(
             select(func.min(usage_hours.c.hour).label("hour")).where(usage_hours.c.span == DAY_HOURS)
         )
-        if cursor is None or first_hours[0].hour is None:
-            return False
+        if first_hours[0].hour is None:
+            return None
         ended_days = range(first_hours[0].hour // DAY_HOURS, int(now_s - END_DELAY_S) // DAY_S)
         done_days = set(await list_split_days(self._database, ended_days))
-        day = next((day for day in reversed(ended_days) if day not in done_days), None)
-        if day is None:
-            return False
-        lock = update(rollups).where(*_is_at(cursor)).values(cursor=cursor[0])
+        open_days = [day for day in ended_days if day not in done_days]
+        if not open_days:
+            return None
+        columns = usage_splits.c
+        is_mark = columns.filter_by == "", columns.value == "", columns.split_by == _TOO_MANY
+        marks = await self._database.read(select(columns.day).where(columns.day.in_(open_days), *is_mark))
+        return max(set(open_days) - {int(row.day) for row in marks}, default=None)
 
-        async def work(connection: AsyncConnection) -> None:
-            if not (await connection.execute(lock)).rowcount:
-                return
-            await connection.execute(delete(usage_splits).where(usage_splits.c.day == day))
-            for query in _list_queries(day):
-                await connection.execute(insert(usage_splits).from_select(usage_splits.c.keys(), query))
-            await connection.execute(
-                insert_for(self._database.kind, split_days).values(day=day).on_conflict_do_nothing()
-            )
-
-        await self._database.write_shared(work)
-        return True
+    async def _read_sums(self, day: int) -> list[tuple[Any, ...]] | None:
+        """Return the rows of one day; None if they are too many, or the daily sums of which they are sums."""
+        for table in (usage_hours, failure_hours):
+            query = select(literal(1)).where(*_is_of_day(table, day)).limit(self._max_sums + 1)
+            (count,) = await self._database.read_long(select(func.count()).select_from(query.subquery()))
+            if count[0] > self._max_sums:
+                return None
+        rows: list[tuple[Any, ...]] = []
+        for select_rows in _list_queries(day):
+            query = select_rows.limit(self._max_sums + 1 - len(rows))
+            rows += map(tuple, await self._database.read_long(query))
+            if len(rows) > self._max_sums:
+                return None
+        return rows
 
     async def _find_cursor(self) -> tuple[str, int] | None:
         """Return up to where new rows were looked at, and how often rows were taken back."""
@@ -140,6 +232,64 @@ class SplitRepository:
         await self._database.write(work)
 
 
+class _DayWriter:
+    """Writes the rows of one day in several commits, as long as no other writer has begun."""
+
+    def __init__(self, database: Database, day: int) -> None:
+        self._database = database
+        self._day = day
+        self._token = secrets.token_hex(8)
+
+    async def begin(self) -> None:
+        """Make this writer the only one."""
+        values = {"cursor": self._token, "before": self._day}
+        statement = insert_for(self._database.kind, rollups).values(name=_WRITER, first_cursor="", **values)
+        await self._database.change(statement.on_conflict_do_update(index_elements=["name"], set_=values))
+
+    async def delete_rows(self, max_rows: int) -> int:
+        """Delete at most ``max_rows`` rows of the day unless it is in ``split_days``. Return how many were deleted."""
+        key = [usage_splits.c[name] for name in ("filter_by", "value", "split_by", "label")]
+        some_keys = select(*key).where(usage_splits.c.day == self._day).limit(max_rows)
+        statement = delete(usage_splits).where(usage_splits.c.day == self._day, tuple_(*key).in_(some_keys))
+
+        async def work(connection: AsyncConnection) -> int:
+            return (await connection.execute(statement)).rowcount if await self._is_alone(connection) else 0
+
+        return await self._database.write_shared(work)
+
+    async def add_rows(self, rows: list[tuple[Any, ...]]) -> bool:
+        """Insert rows. Return False if another writer has begun, or the day is in ``split_days``."""
+
+        async def work(connection: AsyncConnection) -> bool:
+            if not await self._is_alone(connection):
+                return False
+            await _PUT_ROWS.run(connection, rows)
+            return True
+
+        return await self._database.write_shared(work)
+
+    async def finish(self, cursor: tuple[str, int]) -> bool:
+        """Put the day into ``split_days``. Return False if the state has moved from ``cursor`` since."""
+        lock = update(rollups).where(*_is_at(cursor)).values(cursor=cursor[0])
+        add = insert_for(self._database.kind, split_days).values(day=self._day).on_conflict_do_nothing()
+
+        async def work(connection: AsyncConnection) -> bool:
+            if not await self._is_alone(connection) or not (await connection.execute(lock)).rowcount:
+                return False
+            await connection.execute(add)
+            return True
+
+        return await self._database.write_shared(work)
+
+    async def _is_alone(self, connection: AsyncConnection) -> bool:
+        """Return whether no other writer has begun and the day is not complete. Until the commit none can begin."""
+        hold = update(rollups).where(_STATE.name == _WRITER, _STATE.cursor == self._token).values(before=self._day)
+        if not (await connection.execute(hold)).rowcount:
+            return False
+        complete_days = select(split_days.c.day).where(split_days.c.day == self._day)
+        return not (await connection.execute(complete_days)).all()
+
+
 async def list_split_days(database: Database, days: range) -> list[int]:
     """Return those of ``days`` whose splits are complete."""
     is_within = split_days.c.day >= days.start, split_days.c.day < days.stop
@@ -160,8 +310,8 @@ def _is_at(cursor: tuple[str, int]) -> list[ColumnElement[bool]]:
 
 def _list_queries(day: int) -> list[Select[Any]]:
     """Return the queries for the rows of one day: one for each filter and split."""
-    usage_sums = [func.sum(usage_hours.c[name]) for name in SUMMED_FIELDS]
-    failed = func.sum(failure_hours.c.requests)
+    usage_sums = [cast(func.sum(usage_hours.c[name]), BigInteger) for name in SUMMED_FIELDS]
+    failed = cast(func.sum(failure_hours.c.requests), BigInteger)
     failure_sums = [failed, failed, *(literal(0) for _ in SUMMED_FIELDS[2:])]
     cause = failure_hours.c.outcome + literal_column("'/'", String) + failure_hours.c.code
     queries: list[Select[Any]] = []
@@ -189,5 +339,13 @@ def _split(
     filter_by, split_by = axes
     value, label = labels
     query = select(literal(day), literal(filter_by), value, literal(split_by), label, *sums)
-    is_of_day = table.c.span == DAY_HOURS, table.c.hour == day * DAY_HOURS
-    return query.where(*is_of_day).group_by(*([value, label] if filter_by else [label]))
+    return query.where(*_is_of_day(table, day)).group_by(*([value, label] if filter_by else [label]))
+
+
+def _is_of_day(table: Table, day: int) -> tuple[ColumnElement[bool], ...]:
+    return table.c.span == DAY_HOURS, table.c.hour == day * DAY_HOURS
+
+
+def _make_mark(day: int) -> tuple[Any, ...]:
+    """Return the row of a day with too many sums, which is never read as one of its sums."""
+    return (day, "", "", _TOO_MANY, "", *(0 for _ in SUMMED_FIELDS))

@@ -4,13 +4,18 @@ import asyncio
 from itertools import product
 
 import attrs
+import pytest
 from sqlalchemy import func, select, update
+from typing_extensions import override
 
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import TimeRange, TrafficFilter
+from gateway.errors import StoreUnavailable
+from gateway.services.speed import SpeedWorker
 from gateway.storage.database import Database
 from gateway.storage.ledger_rows import reverse_rows
 from gateway.storage.schema import rollups, usage_splits
+from gateway.storage.speed import SpeedRepository
 from gateway.storage.subject_sums import SubjectSums
 from gateway.storage.traffic_series import TrafficSeries, TrafficSeriesReader
 from gateway.storage.usage_splits import SplitAxis, SplitRepository, list_split_days
@@ -20,8 +25,8 @@ from tests.support.stores import Stores
 DAY_S = 86_400
 FIRST_MS = read_ms("2026-03-10 00:00")
 FIRST_DAY = FIRST_MS // 1000 // DAY_S
-NOW_S = FIRST_MS / 1000 + 3 * DAY_S + 3_600
-"""The fourth day has begun: three have ended."""
+NOW_S = FIRST_MS / 1000 + 4 * DAY_S + 3_600
+"""The fifth day has begun: three have ended more than a day ago."""
 PERIOD = TimeRange(24, FIRST_DAY * 24, (FIRST_DAY + 4) * 24)
 AXES: tuple[SplitAxis, ...] = ("model", "key", "account", "channel", "status", "cause")
 ALL = TrafficFilter(0, 0)
@@ -41,8 +46,14 @@ def make_rows(first: int, count: int, *, day: int | None = None) -> list[Request
     return [attrs.evolve(row, id=f"req_{number}") for number, row in enumerate(rows, first)]
 
 
+async def open_reader(database: Database, traffic_filter: TrafficFilter, *, splits: bool) -> TrafficSeriesReader:
+    changed_days = await SplitRepository(database).find_changed_days(3)
+    assert changed_days is not None
+    return TrafficSeriesReader(database, traffic_filter, uses_splits=splits, changed_days=changed_days)
+
+
 async def read(database: Database, traffic_filter: TrafficFilter, axis: SplitAxis, *, splits: bool) -> TrafficSeries:
-    reader = TrafficSeriesReader(database, traffic_filter, uses_splits=splits)
+    reader = await open_reader(database, traffic_filter, splits=splits)
     return await reader.list_series(axis, PERIOD, 3)
 
 
@@ -54,12 +65,10 @@ async def compare(database: Database) -> None:
         assert len(expected.top) <= 3
     assert (await read(database, ALL, "key", splits=True)).buckets.keys() == set(range(PERIOD.since, PERIOD.until, 24))
     for traffic_filter in FILTERS:
-        sums = [
-            await TrafficSeriesReader(database, traffic_filter, uses_splits=splits).sum_traffic(
-                PERIOD.since - 5, PERIOD.until - 20
-            )
-            for splits in (True, False)
-        ]
+        sums = []
+        for splits in (True, False):
+            reader = await open_reader(database, traffic_filter, splits=splits)
+            sums.append(await reader.sum_traffic(PERIOD.since - 5, PERIOD.until - 20))
         assert sums[0] == sums[1]
 
 
@@ -79,7 +88,7 @@ async def test_splits_are_the_sums_of_days_that_have_ended(database: Database, s
     await catch_up(splits)
     assert await find_days(database) == [0, 1, 2]
     await compare(database)
-    await catch_up(splits, FIRST_MS / 1000 + 4 * DAY_S + 1)
+    await catch_up(splits, FIRST_MS / 1000 + 5 * DAY_S - 1)
     assert await find_days(database) == [0, 1, 2]  # the last rows of the fourth may be under way
 
 
@@ -123,3 +132,111 @@ async def test_processes_at_once_and_a_state_of_another_database(database: Datab
     await catch_up(runs[0])
     assert await find_days(database) == [0, 1, 2]
     assert [tuple(row) for row in await database.read(select(func.count()).select_from(usage_splits))] == [(count,)]
+
+
+class _Interrupted(Exception):
+    """Ends a job between two commits, as a kill does."""
+
+
+async def test_a_day_is_written_in_small_commits_and_counts_after_the_last(
+    database: Database, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job, a reversal, a late row and a kill come between two commits."""
+    await stores.ledger.post(make_rows(0, 40))
+    splits = SplitRepository(database, commit_rows=10)
+    await splits.look_at_new_rows()
+    pauses, between = [0], [_interrupt]
+
+    async def pause(_seconds: float) -> None:
+        pauses[0] += 1
+        if pauses[0] == 2:
+            await between[0]()
+
+    async def reverse() -> None:
+        row = next(row for row in make_rows(0, 40) if (row.settled_ms - FIRST_MS) // (DAY_S * 1000) == 2)
+        await database.write(lambda connection: reverse_rows(connection, [row], SubjectSums()))
+
+    async def store_late_row() -> None:
+        await stores.ledger.post(make_rows(50, 1, day=2))
+
+    async def run_another_job() -> None:
+        pauses[0] = -10_000
+        assert await splits.add_day(NOW_S)
+        assert await find_days(database) == [2]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("gateway.storage.usage_splits.asyncio.sleep", pause)
+        with pytest.raises(_Interrupted):
+            await splits.add_day(NOW_S)
+        assert await count_rows(database) == 20  # two commits of ten, which nobody reads
+        assert await find_days(database) == []
+        await compare(database)
+        pauses[0], between[0] = 0, reverse
+        assert not await splits.add_day(NOW_S)
+        assert await find_days(database) == []
+        pauses[0], between[0] = -3, store_late_row  # after the deletion of the rows of the last call
+        await splits.add_day(NOW_S)
+        assert await splits.find_changed_days(3) == {FIRST_DAY + 2}
+        await compare(database)
+        await splits.look_at_new_rows()
+        assert await find_days(database) == []
+        pauses[0], between[0] = 0, run_another_job
+        assert not await splits.add_day(NOW_S)
+    assert await find_days(database) == [2]
+    await catch_up(splits)
+    await compare(database)
+
+
+async def _interrupt() -> None:
+    raise _Interrupted
+
+
+async def count_rows(database: Database) -> int:
+    ((count,),) = await database.read(select(func.count()).select_from(usage_splits))
+    return int(count)
+
+
+async def test_a_day_with_too_many_sums_is_tried_once(database: Database, stores: Stores) -> None:
+    await stores.ledger.post(make_rows(0, 40) + make_rows(40, 1, day=5))
+    for limit in (5, 60):  # the daily sums are too many, or the rows of the day are
+        splits = SplitRepository(database, max_sums=limit)
+        while await splits.look_at_new_rows() or await splits.add_day(NOW_S):
+            pass
+        assert await find_days(database) == []
+        assert await count_rows(database) == 3
+        await compare(database)
+        assert not await SplitRepository(database).add_day(NOW_S)
+        await database.change(usage_splits.delete())
+    await catch_up(SplitRepository(database))
+    assert await find_days(database) == [0, 1, 2]
+
+
+async def test_a_reader_of_new_rows_writes_nothing(database: Database, stores: Stores) -> None:
+    splits = SplitRepository(database, max_rows=4)
+    assert await splits.find_changed_days(3) == frozenset()
+    await stores.ledger.post(make_rows(0, 20))
+    assert await splits.find_changed_days(3) == frozenset()  # no job has begun, and no day is complete
+    await catch_up(splits)
+    before = await database.read(select(rollups).order_by(rollups.c.name))
+    await stores.ledger.post(make_rows(20, 5, day=1))
+    assert await splits.find_changed_days(3) == {FIRST_DAY + 1}
+    assert await splits.find_changed_days(1) is None
+    assert await database.read(select(rollups).order_by(rollups.c.name)) == before
+    assert await find_days(database) == [0, 1, 2]
+    await compare(database)
+    await database.change(update(rollups).where(rollups.c.name == "splits").values(cursor="no cursor"))
+    assert await splits.find_changed_days(3) is None
+
+
+async def test_what_the_database_refuses_does_not_stop_the_other_sums(database: Database, stores: Stores) -> None:
+    await stores.ledger.post(make_rows(0, 20))
+
+    class Refused(SplitRepository):
+        @override
+        async def add_day(self, now_s: float) -> bool:
+            raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5)
+
+    speed = SpeedRepository(database, max_rows=3)
+    await SpeedWorker(speed, Refused(database), lambda: NOW_S, pause_s=0).sum_rows()
+    ((before,),) = await database.read(select(rollups.c.before).where(rollups.c.name == "speed"))
+    assert before == 0  # all old rows are summed

@@ -14,7 +14,7 @@ from gateway.domain.request_log import RequestFilter
 from gateway.domain.speed import Histogram, Speed, find_percentile, make_speed
 from gateway.domain.subject_usage import SubjectFilter
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, TimeRange, TrafficFilter, TrafficLine, add_lines
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, StoreUnavailable
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
@@ -288,8 +288,10 @@ async def _read_hours(
     database: Database, selection: _Selection, period: _Period, group: SplitAxis, now_ms: int
 ) -> _Numbers:
     traffic_filter = selection.traffic
-    uses_splits = await _look_at_new_rows(SplitRepository(database))
-    reader = TrafficSeriesReader(database, traffic_filter, uses_splits=uses_splits)
+    changed_days = await _find_changed_days(SplitRepository(database))
+    reader = TrafficSeriesReader(
+        database, traffic_filter, uses_splits=changed_days is not None, changed_days=changed_days or frozenset()
+    )
     hours = TimeRange(period.starts.step, period.starts.start, period.starts.stop)
     speed_lines = await SpeedRepository(database).list_speed([hours], traffic_filter)
     return _Numbers(
@@ -385,19 +387,22 @@ def _build_period(step: str, since_ms: int, until_ms: int) -> _Period:
 
 async def _sum_new_rows(speeds: SpeedRepository) -> bool:
     """Sum the durations of requests that were stored meanwhile; return whether these are all."""
-    for _ in range(_MAX_ROUNDS):
-        if not await speeds.add_new_rows():
-            await speeds.add_old_rows()
-            return True
+    try:
+        for _ in range(_MAX_ROUNDS):
+            if not await speeds.add_new_rows():
+                await speeds.add_old_rows()
+                return True
+    except StoreUnavailable:  # for writes: the sums of the last run can be read
+        return False
     return False
 
 
-async def _look_at_new_rows(splits: SplitRepository) -> bool:
-    """Find past days whose sums have changed; return whether these are all, so that the splits of others are right."""
-    for _ in range(_MAX_ROUNDS):
-        if not await splits.look_at_new_rows():
-            return True
-    return False
+async def _find_changed_days(splits: SplitRepository) -> frozenset[int] | None:
+    """Return the past days whose splits may be too low; None if the daily sums have to be read instead."""
+    try:
+        return await splits.find_changed_days(_MAX_ROUNDS)
+    except StoreUnavailable:
+        return None
 
 
 def _build_buckets(period: _Period, numbers: _Numbers) -> list[ChartBucket]:
