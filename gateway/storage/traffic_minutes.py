@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from sqlalchemy import CTE, ColumnElement, String, case, cast, func, literal, select, union_all
+from sqlalchemy import CTE, ColumnElement, String, and_, case, cast, func, literal, select, union_all
 
 from gateway.domain.request_log import NON_FAILURES, RequestFilter
 from gateway.domain.speed import Speed, TimedRow, sum_times
@@ -16,14 +16,16 @@ from gateway.frozen import frozen
 from gateway.storage.database import Database
 from gateway.storage.request_cursor import open_window
 from gateway.storage.request_log import PageQuery, RequestLogRepository, write_conditions
-from gateway.storage.schema import requests
+from gateway.storage.schema import IS_NAMED, requests
 from gateway.storage.traffic_series import EMPTY_LINE, TrafficSeries, parse_series, select_series, select_sums
 from gateway.storage.usage_splits import SplitAxis
 
 MINUTE_MS = 60_000
 MAX_ROWS = 100_000
 """The maximum number of rows that one chart is summed from, which then takes about half a second."""
-_ROWS_PER_READ = 5_000
+_MAX_SEARCHED_ROWS = 300_000
+"""The maximum number of rows that are searched for those of a tag."""
+_ROWS_PER_READ, _MAX_READS = 5_000, 20
 _COLUMNS = requests.c
 _MODEL = case(
     ((_COLUMNS.attempts == 0) & func.coalesce(_COLUMNS.error_code, "").in_(sorted(UNKNOWN_MODEL_CODES)), ""),
@@ -102,7 +104,20 @@ class RowSeriesReader:
         (oldest,) = await self._database.read(query)
         rows = await self._find_rows(units)
         is_stored = first.sequence == 1 or oldest.settled_ms < units.start * self._unit_ms
-        return is_stored and (rows is None or rows.high - rows.low <= self._max_rows)
+        return is_stored and (rows is None or rows.high - rows.low <= self._max_rows or await self._are_few(rows))
+
+    async def _are_few(self, rows: _Rows) -> bool:
+        """Return whether few of very many rows are those of an end user or tag, and reading these does not take long.
+
+        Those of an end user are read by the index of end users, those of a tag by reading the whole range.
+        """
+        end_user, is_tag = self._request_filter.end_user, self._request_filter.tag is not None
+        if not end_user and not (is_tag and rows.high - rows.low <= _MAX_SEARCHED_ROWS):
+            return False
+        is_within = _COLUMNS.sequence >= rows.low, _COLUMNS.sequence < rows.high
+        some_rows = select(literal(1)).where(*is_within, *rows.conditions).limit(self._max_rows + 1)
+        (count,) = await self._database.read_long(select(func.count()).select_from(some_rows.subquery()))
+        return int(count[0]) <= self._max_rows
 
     async def list_series(self, axis: SplitAxis, units: range, max_values: int) -> TrafficSeries:
         """Return the traffic of each minute or hour, and the ``max_values`` highest values of ``axis``."""
@@ -129,8 +144,9 @@ class RowSeriesReader:
         if rows is None:
             return speeds
         columns = [_COLUMNS[name] for name in TimedRow._fields]
-        for low in range(rows.low, rows.high, _ROWS_PER_READ):
-            high = min(low + _ROWS_PER_READ, rows.high)
+        step = max(_ROWS_PER_READ, -(-(rows.high - rows.low) // _MAX_READS))
+        for low in range(rows.low, rows.high, step):
+            high = min(low + step, rows.high)
             is_within = _COLUMNS.sequence >= low, _COLUMNS.sequence < high, _COLUMNS.outcome == "completed"
             timed_rows = await self._database.read_long(select(*columns).where(*is_within, *rows.conditions))
             for unit, speed in sum_times(map(TimedRow._make, timed_rows), self._unit_ms).items():
@@ -145,7 +161,12 @@ class RowSeriesReader:
         sequences = await _RequestRanges(self._database).find_range(since_ms, until_ms)
         if sequences is None:
             return None
-        conditions = write_conditions(attrs.evolve(self._request_filter, since_ms=since_ms, until_ms=until_ms), None)
+        end_user = self._request_filter.end_user
+        index = "end_user" if end_user else None
+        request_filter = attrs.evolve(self._request_filter, since_ms=since_ms, until_ms=until_ms)
+        conditions = write_conditions(request_filter, index)
+        if index is not None:
+            conditions.append(and_(IS_NAMED[index], _COLUMNS.end_user == end_user))
         values = {"account_id": _COLUMNS.account_id, "key_id": _COLUMNS.key_id, "model": _MODEL, "channel": _CHANNEL}
         for name, column in values.items():
             value = getattr(self._filter, name)

@@ -176,7 +176,7 @@ async def test_a_day_is_written_in_small_commits_and_counts_after_the_last(
         assert await find_days(database) == []
         pauses[0], between[0] = -3, store_late_row  # after the deletion of the rows of the last call
         await splits.add_day(NOW_S)
-        assert await splits.find_changed_days(3) == {FIRST_DAY + 2}
+        assert await splits.find_changed_days(3) == frozenset({FIRST_DAY + 2})
         await compare(database)
         await splits.look_at_new_rows()
         assert await find_days(database) == []
@@ -219,7 +219,7 @@ async def test_a_reader_of_new_rows_writes_nothing(database: Database, stores: S
     await catch_up(splits)
     before = await database.read(select(rollups).order_by(rollups.c.name))
     await stores.ledger.post(make_rows(20, 5, day=1))
-    assert await splits.find_changed_days(3) == {FIRST_DAY + 1}
+    assert await splits.find_changed_days(3) == frozenset({FIRST_DAY + 1})
     assert await splits.find_changed_days(1) is None
     assert await database.read(select(rollups).order_by(rollups.c.name)) == before
     assert await find_days(database) == [0, 1, 2]

@@ -49,16 +49,21 @@ _PERCENTILES = (("p50", mark("Median"), "series-2"), ("p95", "95 %", "series-3")
 
 @frozen
 class ChartPeriod:
-    """The period of a page: one of ``NAMED_PERIODS`` that ends now, or from ``since`` up to ``until``."""
+    """The period of a page: one of ``NAMED_PERIODS`` that ends now, or from ``since`` up to ``until``.
+
+    ``widened_to`` is the step of a named period that is shown by longer steps than its own, and so begins earlier.
+    """
 
     span: str
     since: str
     until: str = ""
+    widened_to: str = ""
 
     @property
     def link(self) -> dict[str, str]:
         """The parameters of the request list that mean the same period."""
-        return {"last": self.span} if self.span else {"since": self.since, "until": self.until}
+        has_name = self.span and not self.widened_to
+        return {"last": self.span} if has_name else {"since": self.since, "until": self.until}
 
 
 @frozen
@@ -116,8 +121,7 @@ async def load_charts(request: web.Request, **filters: Any) -> PageCharts:
     answer: Charts = await ask_admin_api(
         request, "/usage/charts", **chosen, since=period.since, until=period.until, group=group
     )
-    if not period.span:
-        period = ChartPeriod("", answer.since, answer.until)  # widened to whole minutes, hours or days
+    period = _widen_period(period, answer)
     drawing = _Drawing(request[LANGUAGE], answer, {**chosen, **period.link})
     charts = drawing.draw()
     return PageCharts(
@@ -183,6 +187,13 @@ def _choose_period(query: Mapping[str, str], now_s: float) -> ChartPeriod:
         since_ms = max(since_ms, until_ms - MAX_DAYS * _DAY_MS)
         return ChartPeriod("", _format_time(since_ms), _format_time(until_ms))
     return ChartPeriod(DEFAULT_SPAN, _format_start(NAMED_PERIODS[DEFAULT_SPAN], now_s))
+
+
+def _widen_period(period: ChartPeriod, answer: Charts) -> ChartPeriod:
+    """Return the period of an answer, which has whole minutes, hours or days."""
+    if period.span and (answer.since, answer.step) == (period.since, NAMED_PERIODS[period.span].step):
+        return period
+    return ChartPeriod(period.span, answer.since, answer.until, answer.step if period.span else "")
 
 
 def _format_start(period: NamedPeriod, now_s: float) -> str:

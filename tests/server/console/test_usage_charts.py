@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -19,6 +20,7 @@ from gateway.server.console.filters import format_count, format_usd
 from gateway.server.console.request_sums import find_since
 from gateway.server.context import SERVICES
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.traffic_minutes import RowSeriesReader
 from gateway.storage.usage_splits import SplitRepository
 from tests.support.console_people import Person, invite, make_administrator
 from tests.support.gateway import KEY, RunningGateway, channel
@@ -266,7 +268,7 @@ async def check_charts(walker: Walker, page: str) -> int:
             check_number(chart, name, numbers[column], [row for row in rows if is_within(row, row_href)])
             checked += 1
         if chart == "tokens":
-            for row_href, numbers in columns[:: len(columns) // 3]:
+            for row_href, numbers in columns[:: max(1, len(columns) // 3)]:
                 check_number(chart, name, numbers[column], await walker.rows(row_href))
     return checked
 
@@ -305,6 +307,28 @@ async def test_every_number_is_the_sum_of_the_rows_that_its_link_opens(
     for path, name in PAGES.items():
         with subtests.test(name):
             assert await walk(people["ada"], path) > 60
+
+
+async def test_a_period_of_too_many_rows_is_widened_with_its_links(
+    people: dict[str, Person], monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    """An end user or tag with few of very many rows is not widened."""
+    user, tag = "/usage?end_user=u1&span=24h&group=account", "/usage?tag=team%3Dc&span=24h&group=account"
+    widened = [
+        ("?span=1h&group=key", 3, "whole hours, from 2026-11-30 11:00"),
+        (user, 3, "whole days, from 2026-11-29"),
+    ]
+    for path, max_rows, words in (*widened, (user, 70, ""), (tag, 70, "")):
+        with subtests.test(path, max_rows=max_rows):
+            limited_reader = partial(RowSeriesReader, max_rows=max_rows)
+            monkeypatch.setattr("gateway.server.admin.charts.RowSeriesReader", limited_reader)
+            _, page = await people["ada"].open(path)
+            assert ("last=" in page.partition('class="stats headlines"')[2]) == (not words)
+            assert words in re.sub("<[^>]*>", "", page)
+            assert ("The numbers are those of whole" in page) == bool(words)
+            span = path.partition("span=")[2].partition("&")[0]
+            assert f'<option value="{span}" selected>' in page
+            assert await walk(people["ada"], path) > 10
 
 
 async def test_a_member_s_numbers_are_those_of_its_account(people: dict[str, Person]) -> None:
