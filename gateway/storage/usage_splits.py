@@ -4,7 +4,7 @@ A row has the sums of one day, of the requests that ``filter_by`` and ``value`` 
 account, model or channel), with one ``label`` of ``split_by``: a model, key, account, channel, status, or the cause of
 failures. A job adds them up from the daily sums in ``usage_hours`` and ``failure_hours`` a day after a day has ended.
 Other writers wait for at most ``COMMIT_ROWS`` of these rows. A day counts only if it is in ``split_days``, which is
-written last: a process that is killed leaves rows that nobody reads, and that the next process deletes.
+written last: a process that is killed leaves rows that are not read. The next process deletes them.
 
 Requests may be stored days later, after an outage. The job looks at the days of all rows that were stored since its
 last run, in the order of a cursor, and takes those days out of ``split_days``: their sums are read from ``usage_hours``
@@ -55,11 +55,11 @@ LABEL_COLUMNS: dict[SplitAxis, str] = {
     "model": "model", "key": "key_id", "account": "account_id", "channel": "channel", "status": "status",
 }  # fmt: skip
 MAX_ROWS = 50_000
-"""The maximum number of new rows whose days are looked at in one step, which then takes about 30 ms."""
+"""The maximum number of new rows whose days are looked at in one step."""
 MAX_SUMS = 20_000
 """The maximum number of rows of one day. A day with more is not added up: charts read its daily sums."""
 COMMIT_ROWS = 2_000
-"""The maximum number of rows that one commit writes or deletes, which then takes about 30 ms."""
+"""The maximum number of rows that one commit writes or deletes: other writes wait for it."""
 PAUSE_S = 0.1
 """The pause between two of these commits, for other writers."""
 END_DELAY_S = DAY_S
