@@ -154,9 +154,7 @@ class BodyStore:
         while shared is not None and not self._is_closed:
             try:
                 await _run_to_end(self._move_finished(shared))
-            except StoreUnavailable:  # which has an alert of its own
-                pass
-            except OSError as error:
+            except (StoreUnavailable, OSError) as error:
                 shared.note_problem("move", str(error))
             else:
                 shared.note_problem("move", "")
@@ -222,7 +220,7 @@ class BodyStore:
                 return []
             await self._open()
             await self._store_rows()  # a segment whose rows are not stored would look unused to other nodes
-            await self._find_destroyed_keys(shared, shared.keys.list_in_memory())
+            await self._hide_unreadable(shared, await self._in_thread(shared.keys.list_accounts_here))
             return await self._in_thread(self._segments.list_finished, shared.move_after_s)
 
     async def write_waiting(self) -> None:
@@ -241,7 +239,7 @@ class BodyStore:
             while count > 0:
                 if self.shared is not None:
                     waiting = islice(self._queue, MAX_BATCH_REQUESTS)
-                    await self._find_destroyed_keys(self.shared, {one.owner.account_id for one in waiting})
+                    await self._hide_unreadable(self.shared, {one.owner.account_id for one in waiting})
                 batch = self._take_batch()
                 count -= len(batch)
                 entries, size = await self._in_thread(self._write_batch, batch)
@@ -512,20 +510,17 @@ class BodyStore:
             entries = self._unstored.copy()
             await self._index.add(entries)
             if self.shared is not None:
-                await self._hide_unreadable(self.shared, entries)
+                sealed = {entry.owner.account_id for entry in entries if entry.location is not None}
+                await self._hide_unreadable(self.shared, sealed)
             del self._unstored[: len(entries)]  # others may have been added meanwhile
 
-    async def _hide_unreadable(self, shared: SharedBodies, entries: Sequence[BodyEntry]) -> None:
-        """Hide what was sealed with a data key that another node has destroyed meanwhile."""
-        sealed = {entry.owner.request_id: entry.owner.account_id for entry in entries if entry.location is not None}
-        destroyed = await self._find_destroyed_keys(shared, set(sealed.values()))
-        if destroyed:
-            await self._index.hide(request_id for request_id, account_id in sealed.items() if account_id in destroyed)
-
-    async def _find_destroyed_keys(self, shared: SharedBodies, account_ids: Collection[int]) -> set[int]:
-        """Forget the data keys that a node has destroyed since the last call; return the accounts."""
-        versions = await self._index.find_key_versions(account_ids) if account_ids else {}
-        return shared.keys.note_versions(account_ids, versions)
+    async def _hide_unreadable(self, shared: SharedBodies, account_ids: Collection[int]) -> None:
+        """Forget the data keys that a node has destroyed since the last call, and hide what they have sealed here."""
+        if account_ids:
+            versions = await self._index.find_key_versions(account_ids)
+            destroyed = await self._in_thread(shared.keys.forget_destroyed, account_ids, versions)
+            await self._index.hide_unmoved(destroyed)
+            shared.keys.note_versions(account_ids, versions)  # last: after a failure the next call hides them
 
     async def _erase_deleted(self) -> None:
         """Erase deleted bodies in the folder, step by step: what is written and read meanwhile gets in between."""

@@ -18,6 +18,7 @@ from gateway.storage.encryption import ROOT_BYTES, SecretBox
 _PURPOSE = "bodies"
 _SUFFIX = ".key"
 _DEAD_SUFFIX = ".dead"
+_VERSION_SUFFIX = ".version"
 
 
 class KeyFiles(Protocol):
@@ -125,6 +126,7 @@ class FolderKeyFiles:
     def destroy(self, account_id: int) -> bool:
         self._check()
         path = self._find_path(account_id)
+        path.with_suffix(_VERSION_SUFFIX).unlink(missing_ok=True)
         try:  # renamed first: a key overwritten in part would be taken for one of another master key
             path.rename(path.with_suffix(_DEAD_SUFFIX))
         except FileNotFoundError:
@@ -144,6 +146,18 @@ class FolderKeyFiles:
         self._check()
         return [int(path.stem) for path in self._folder.glob(f"*{_SUFFIX}") if path.stem.isdigit()]
 
+    def read_version(self, account_id: int) -> int:
+        """Return what ``write_version`` has stored; 0 without a version."""
+        try:
+            return int(self._find_path(account_id).with_suffix(_VERSION_SUFFIX).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def write_version(self, account_id: int, version: int) -> None:
+        """Store durably how often the keys of an account had been destroyed when the next one was made."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self._find_path(account_id).with_suffix(_VERSION_SUFFIX), str(version).encode())
+
     def _find_path(self, account_id: int) -> Path:
         return self._folder / f"{account_id}{_SUFFIX}"
 
@@ -156,12 +170,18 @@ class MovedKeyFiles:
 
     A key that is in both places, and not the same, was made while ``store`` did not answer: it stays in ``local`` until
     what it has sealed is sealed anew.
+
+    A key in ``local`` moves only after ``destroy_former`` was called for its account: another node may have destroyed
+    the keys of the account since that key was made.
     """
 
-    def __init__(self, store: KeyFiles, local: KeyFiles) -> None:
+    def __init__(self, store: KeyFiles, local: FolderKeyFiles) -> None:
         self._store = store
         self._local = local
         self._lock = threading.Lock()
+        self._checked_accounts: set[int] = set()
+        self._moved: dict[int, bytes] = {}
+        self._destroyed: dict[int, bytes] = {}
 
     def read(self, account_id: int) -> bytes | None:
         with self._lock:
@@ -169,12 +189,20 @@ class MovedKeyFiles:
 
     def _read(self, account_id: int) -> bytes | None:
         sealed, local_sealed = self._store.read(account_id), self._local.read(account_id)
-        if sealed is None and local_sealed is not None:
-            self._store.write(account_id, local_sealed)
-            sealed = local_sealed
-        if local_sealed == sealed:
+        if sealed is not None and sealed == self._destroyed.get(account_id):  # it was just moving at that time
+            self._store.destroy(account_id)
+            sealed = None
+        if sealed is not None and local_sealed == sealed:
             self._local.destroy(account_id)
-        return sealed
+        return local_sealed if sealed is None else sealed
+
+    def _move_keys(self) -> None:
+        for account_id in self._checked_accounts.intersection(self._local.list_accounts()):
+            sealed = self._read(account_id)
+            if sealed is not None and self._store.read(account_id) is None:
+                self._moved[account_id] = sealed
+                self._store.write(account_id, sealed)
+                self._local.destroy(account_id)
 
     def write(self, account_id: int, sealed: bytes) -> None:
         with self._lock:
@@ -192,25 +220,41 @@ class MovedKeyFiles:
 
     def list_accounts(self) -> list[int]:
         with self._lock:
-            for account_id in self._local.list_accounts():
-                self._read(account_id)
+            self._move_keys()
             return self._store.list_accounts()
+
+    def list_local_accounts(self) -> list[int]:
+        """Return the accounts with a key on this disk."""
+        return self._local.list_accounts()
+
+    def destroy_former(self, account_id: int, version: int) -> bool:
+        """Destroy the key on this disk if it was made before ``version``; return whether there was such a key.
+
+        A key that was moved from this disk was made before, too. If it is in the store, the next ``read`` destroys it.
+        """
+        with self._lock:
+            self._checked_accounts.add(account_id)
+            if account_id in self._moved:
+                self._destroyed[account_id] = self._moved.pop(account_id)
+            if self._local.read(account_id) is None or self._local.read_version(account_id) == version:
+                return False
+            return self._local.destroy(account_id)
 
     def list_outage_accounts(self) -> list[int]:
         """Return the accounts with a key that was made while the store did not answer, which has another one."""
         with self._lock:
-            for account_id in self._local.list_accounts():
-                self._read(account_id)
-            return self._local.list_accounts()
+            self._move_keys()
+            return list(self._checked_accounts.intersection(self._local.list_accounts()))
 
     def read_outage_key(self, account_id: int) -> bytes | None:
         """Return the sealed data key on this disk; None if there is none."""
         with self._lock:
             return self._local.read(account_id)
 
-    def write_outage_key(self, account_id: int, sealed: bytes) -> None:
-        """Store a sealed data key on this disk, until the store answers."""
+    def write_outage_key(self, account_id: int, sealed: bytes, version: int) -> None:
+        """Store a sealed data key, with the version of the account's keys, on this disk until the store answers."""
         with self._lock:
+            self._local.write_version(account_id, version)
             self._local.write(account_id, sealed)
 
     def destroy_outage_key(self, account_id: int) -> None:

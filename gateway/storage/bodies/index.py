@@ -18,6 +18,8 @@ from gateway.storage.schema import accounts
 from gateway.storage.schema_bodies import bodies, body_key_versions, body_segments
 
 ERASED_PER_STEP = 500
+ACCOUNTS_PER_STEP = 500
+"""Accounts that a statement names. A database refuses one of more than 32,766 parameters."""
 MARKED_PER_STEP = 5_000
 """Rows that are hidden in one transaction: other writes wait for it."""
 _columns, _segments, _versions = bodies.c, body_segments.c, body_key_versions.c
@@ -134,9 +136,11 @@ class BodyIndex:
 
     async def find_key_versions(self, account_ids: Collection[int]) -> dict[int, int]:
         """Return how often the data keys of accounts were destroyed; an account without an entry: never."""
-        is_asked = _versions.node == self._key_node, _versions.account_id.in_(list(account_ids))
-        rows = await self._database.read(select(_versions.account_id, _versions.version).where(*is_asked))
-        return {int(row.account_id): int(row.version) for row in rows}
+        query = select(_versions.account_id, _versions.version).where(_versions.node == self._key_node)
+        if len(account_ids) <= ACCOUNTS_PER_STEP:
+            query = query.where(_versions.account_id.in_(list(account_ids)))
+        asked_ids, rows = set(account_ids), await self._database.read_long(query)
+        return {int(row.account_id): int(row.version) for row in rows if row.account_id in asked_ids}
 
     async def end_key_destruction(self, account_id: int) -> None:
         """Note that the data keys of an account are destroyed: a node with one in memory must forget that."""
@@ -197,10 +201,12 @@ class BodyIndex:
 
         return await self._database.write_shared(work)
 
-    async def hide(self, request_ids: Iterable[str]) -> None:
-        """Hide the bodies of requests from now on, on every node."""
-        statement = update(bodies).where(_columns.request_id.in_(list(request_ids))).values(**_DELETED_VALUES)
-        await self._database.change(statement)
+    async def hide_unmoved(self, account_ids: Collection[int]) -> None:
+        """Hide the bodies of accounts in the folder of this node from now on, on every node."""
+        is_here, ids = and_(*self._in_segments(), ~IS_MOVED, _columns.expires_ms > 0), list(account_ids)
+        for start in range(0, len(ids), ACCOUNTS_PER_STEP):
+            is_theirs = _columns.account_id.in_(ids[start : start + ACCOUNTS_PER_STEP])
+            await self._database.change(update(bodies).where(is_here, is_theirs).values(**_DELETED_VALUES))
 
     async def shorten(self, keep_ms: float, *, of_all_nodes: bool = False) -> None:
         """Let bodies of this node (or ``of_all_nodes``) expire ``keep_ms`` after the start of a request at most."""

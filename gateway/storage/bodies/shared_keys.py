@@ -14,7 +14,8 @@ class SharedDataKeys(DataKeys):
     While the store does not answer, an account without a key in memory gets one on this disk. What that has sealed is
     sealed anew (``resealing.py``) before it is moved: no other node has that key, and none could destroy it.
 
-    A key stays in memory as long as the version of the account's keys is the one at which the key was read.
+    A key stays in memory, and on this disk, as long as the version of the account's keys is the one at which the key
+    was read or made.
     """
 
     def __init__(self, files: MovedKeyFiles, secret_box: SecretBox) -> None:
@@ -26,7 +27,10 @@ class SharedDataKeys(DataKeys):
         try:
             return super().open_box(account_id)
         except OSError:  # asked again for the next body: the store may answer then
-            return self.find_outage_box(account_id) or self._make_box(account_id, self._moved_files.write_outage_key)
+            return self.find_outage_box(account_id) or self._make_box(account_id, self._write_outage_key)
+
+    def _write_outage_key(self, account_id: int, sealed: bytes) -> None:
+        self._moved_files.write_outage_key(account_id, sealed, self._versions.get(account_id, 0))
 
     def unseal(self, account_id: int, sealed: bytes, request_id: str) -> bytes | None:
         """As in the base class, also if the store does not answer but a key in memory or on this disk is the right one.
@@ -59,18 +63,26 @@ class SharedDataKeys(DataKeys):
             if self._moved_files.read_outage_key(account_id) == change.sealed_key:
                 self._moved_files.destroy_outage_key(account_id)
 
-    def list_in_memory(self) -> list[int]:
-        """Return the accounts whose data key is in memory."""
-        return list(self._boxes)
+    def list_accounts_here(self) -> set[int]:
+        """Return the accounts whose data key is in memory or on this disk. Raises ``OSError``."""
+        return {*self._boxes, *self._moved_files.list_local_accounts()}
 
-    def note_versions(self, account_ids: Collection[int], versions: Mapping[int, int]) -> set[int]:
-        """Forget the keys in memory whose version is another by now; return the accounts whose version has changed."""
-        changed = {
-            account_id
-            for account_id in account_ids
-            if self._versions.setdefault(account_id, versions.get(account_id, 0)) != versions.get(account_id, 0)
-        }
-        for account_id in changed:
-            self._boxes.pop(account_id, None)
-            self._versions[account_id] = versions.get(account_id, 0)
-        return changed
+    def forget_destroyed(self, account_ids: Collection[int], versions: Mapping[int, int]) -> set[int]:
+        """Forget the keys of accounts whose version is another by now, also those on this disk; return these accounts.
+
+        The next call does so again, until ``note_versions`` has noted ``versions``. Raises ``OSError``.
+        """
+        destroyed = set()
+        for account_id in account_ids:
+            version, noted_version = versions.get(account_id, 0), self._versions.get(account_id)
+            if version == noted_version:
+                continue
+            has_destroyed = self._moved_files.destroy_former(account_id, version)
+            if has_destroyed or noted_version is not None:
+                self._boxes.pop(account_id, None)
+                destroyed.add(account_id)
+        return destroyed
+
+    def note_versions(self, account_ids: Collection[int], versions: Mapping[int, int]) -> None:
+        """Note the versions of accounts, whose bodies of former versions are hidden."""
+        self._versions.update((account_id, versions.get(account_id, 0)) for account_id in account_ids)

@@ -76,10 +76,10 @@ async def test_a_node_forgets_a_destroyed_key_although_it_keeps_nothing_new(
     keep(first, make_owner(2, account_id=2), "neighbour")
     await move_all(first)
     assert first.shared is not None
-    assert sorted(first.shared.keys.list_in_memory()) == [1, 2]
+    assert first.shared.keys.list_accounts_here() == {1, 2}
     await second.delete(BodyFilter(account_id=1))
     await first.move_finished()  # which it calls every few seconds
-    assert first.shared.keys.list_in_memory() == [2]
+    assert first.shared.keys.list_accounts_here() == {2}
     for opened in (first, second):
         await opened.close()
 
