@@ -54,8 +54,9 @@ body_drafts = Table(
 )
 """The objects that are being stored, each a copy of a segment of ``node`` that ``process`` makes.
 
-The row is removed in the transaction that makes the object that of the segment. Without a row it cannot become that:
-another process has given it up, and it is a leftover.
+The row is removed in the transaction that makes the object that of the segment. Without a row, or with an empty
+``process``, it cannot become that: another process has given it up. Then it is a leftover again and again, until the
+row is an hour old: the process that made the row may still store the object.
 """
 
 body_key_versions = Table(

@@ -363,8 +363,10 @@ class BodyStore:
         while await self._index.mark_ownerless_deleted() >= MARKED_PER_STEP:  # also of requests that ran at the time
             pass
         with suppress(OSError):  # the shared store does not answer: the next sweep tries again
-            for account_id in await self._index.list_pending_keys():  # of a deletion that was cut off
-                await self._destroy_keys(account_id)
+            if self.shared is None or self.shared.leads():  # others would repeat what the leader does
+                for account_id in await self._index.list_pending_keys():  # of a deletion that was cut off
+                    await self._destroy_keys(account_id)
+                await self._index.remove_key_versions()
         await self._erase_deleted()
         async with self._lock:
             removed = await self._remove_expired()

@@ -198,11 +198,15 @@ class MovedKeyFiles:
 
     def _move_keys(self) -> None:
         for account_id in self._checked_accounts.intersection(self._local.list_accounts()):
-            sealed = self._read(account_id)
-            if sealed is not None and self._store.read(account_id) is None:
-                self._moved[account_id] = sealed
-                self._store.write(account_id, sealed)
-                self._local.destroy(account_id)
+            with self._lock:  # for one account at a time: whoever seals and reads gets in between
+                self._move_key(account_id)
+
+    def _move_key(self, account_id: int) -> None:
+        sealed = self._read(account_id)
+        if sealed is not None and self._store.read(account_id) is None:
+            self._moved[account_id] = sealed
+            self._store.write(account_id, sealed)
+            self._local.destroy(account_id)
 
     def write(self, account_id: int, sealed: bytes) -> None:
         with self._lock:
@@ -219,8 +223,8 @@ class MovedKeyFiles:
             self._store.remove_dead()
 
     def list_accounts(self) -> list[int]:
+        self._move_keys()
         with self._lock:
-            self._move_keys()
             return self._store.list_accounts()
 
     def list_local_accounts(self) -> list[int]:
@@ -242,8 +246,8 @@ class MovedKeyFiles:
 
     def list_outage_accounts(self) -> list[int]:
         """Return the accounts with a key that was made while the store did not answer, which has another one."""
+        self._move_keys()
         with self._lock:
-            self._move_keys()
             return list(self._checked_accounts.intersection(self._local.list_accounts()))
 
     def read_outage_key(self, account_id: int) -> bytes | None:

@@ -148,6 +148,12 @@ class BodyIndex:
         values = {"version": _versions.version + 1, "is_pending": False}
         await self._database.change(update(body_key_versions).where(*is_it).values(**values))
 
+    async def remove_key_versions(self) -> None:
+        """Remove the versions of deleted accounts without bodies, whose data keys are destroyed."""
+        account_id = _versions.account_id
+        is_gone = account_id.not_in(select(accounts.c.id)), account_id.not_in(select(_columns.account_id))
+        await self._database.change(delete(body_key_versions).where(*is_gone, ~_versions.is_pending))
+
     async def _note_key_destruction(self, connection: AsyncConnection, account_id: int) -> None:
         row = {"account_id": account_id, "node": self._key_node, "version": 0, "is_pending": True}
         statement = insert_for(self._database.kind, body_key_versions).values(**row)

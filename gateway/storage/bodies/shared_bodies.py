@@ -238,6 +238,7 @@ class SharedBodies:
 
     async def erase_deleted(self, now_ms: int) -> None:
         """Erase the bodies that were deleted, of all nodes. Raises ``OSError``, ``StoreUnavailable``."""
+        await self._index.repeat_given_up_drafts()
         await self._remove_leftovers()
         while deleted := await self._index.list_deleted():
             await self.check_owner()

@@ -16,6 +16,8 @@ from gateway.storage.schema_bodies import bodies, body_drafts, body_leftovers, b
 ERASED_PER_STEP = 500
 SEGMENTS_PER_STEP = 200
 _rows, _segments, _drafts = bodies.c, body_segments.c, body_drafts.c
+_GIVEN_UP = ""
+"""In place of a process: the draft was given up, and its process may still store it."""
 _ROW_IS_IN_SEGMENT = and_(_rows.node == _segments.node, _rows.segment == _segments.segment)
 
 
@@ -63,13 +65,25 @@ class SharedIndex:
         await self.give_up_drafts(_drafts.node == self.node, _drafts.process != process)
 
     async def give_up_old_drafts(self, before_ms: int) -> None:
-        """Make the drafts of all nodes that were noted before then leftovers."""
-        await self.give_up_drafts(_drafts.noted_ms < before_ms)
+        """Make the drafts of all nodes that were noted before then leftovers, for the last time."""
+        is_old = _drafts.noted_ms < before_ms
+
+        async def work(connection: AsyncConnection) -> None:
+            await self._give_up(connection, is_old)
+            await connection.execute(delete(body_drafts).where(is_old))
+
+        await self._database.write(work)
+
+    async def repeat_given_up_drafts(self) -> None:
+        """Make drafts leftovers again that were given up: their processes may have stored them since."""
+        is_given_up = _drafts.process == _GIVEN_UP
+        if await self._database.read(select(_drafts.name).where(is_given_up).limit(1)):
+            await self.give_up_drafts(is_given_up)
 
     async def _give_up(self, connection: AsyncConnection, *conditions: ColumnElement[bool]) -> None:
         for (name,) in (await connection.execute(select(_drafts.name).where(*conditions))).all():
             await connection.execute(self._build_leftover(name))
-        await connection.execute(delete(body_drafts).where(*conditions))
+        await connection.execute(update(body_drafts).where(*conditions).values(process=_GIVEN_UP))
 
     async def add(self, segment: SharedSegment, now_ms: int) -> bool:
         """Note that a segment was moved. Return False if that is noted already, or if the draft was given up.
@@ -224,8 +238,9 @@ class SharedIndex:
 
 
 async def _end_draft(connection: AsyncConnection, name: str) -> bool:
-    """Remove the row of a draft. False: it was given up."""
-    return bool((await connection.execute(delete(body_drafts).where(_drafts.name == name))).rowcount)
+    """Remove the row of a draft. False: it was given up, and its row stays."""
+    is_live = _drafts.name == name, _drafts.process != _GIVEN_UP
+    return bool((await connection.execute(delete(body_drafts).where(*is_live))).rowcount)
 
 
 async def _is_stored_as(connection: AsyncConnection, segment: SharedSegment, name: str) -> bool:

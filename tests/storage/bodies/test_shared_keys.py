@@ -10,13 +10,16 @@ import pytest
 from typing_extensions import override
 
 from gateway.domain.kept_body import BodyFilter, BodyPart
+from gateway.errors import StoreUnavailable
 from gateway.storage.bodies import bucket_segments
 from gateway.storage.bodies.body_store import KEYS_FOLDER
 from gateway.storage.bodies.data_keys import FolderKeyFiles, MovedKeyFiles
 from gateway.storage.bodies.errors import BodiesOutOfReach, SegmentUnreadable
+from gateway.storage.bodies.index import BodyIndex
 from gateway.storage.database import Database
-from tests.support.body_stores import add_accounts, keep, make_owner, make_parts, open_bodies
+from tests.support.body_stores import add_accounts, find_marker, keep, make_owner, make_parts, open_bodies
 from tests.support.database_kinds import SQLITE_ONLY
+from tests.support.gateway_process import eventually
 from tests.support.media_stores import KINDS as PLACE_KINDS
 from tests.support.segment_stores import SharedFolder, move_all, open_moving_node, open_place
 
@@ -29,6 +32,10 @@ async def payers(database: Database) -> None:
     await add_accounts(database, 1, 2)
 
 
+async def fail(*_: object) -> None:
+    raise StoreUnavailable("The database does not answer")
+
+
 @pytest.fixture
 def shared_folder(tmp_path: Path) -> SharedFolder:
     return SharedFolder(tmp_path / "copies", tmp_path / "shared")
@@ -36,7 +43,7 @@ def shared_folder(tmp_path: Path) -> SharedFolder:
 
 @SQLITE_ONLY
 async def test_what_is_sealed_while_its_key_is_destroyed_is_never_shown_as_kept(
-    database: Database, shared_folder: SharedFolder, tmp_path: Path
+    database: Database, shared_folder: SharedFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, place = shared_folder.open(), shared_folder
     first, second = (open_moving_node(database, tmp_path / name, folder) for name in "ab")
@@ -53,8 +60,11 @@ async def test_what_is_sealed_while_its_key_is_destroyed_is_never_shown_as_kept(
     writing = asyncio.create_task(first.write_waiting())
     await asyncio.to_thread(is_sealing.wait, WITHIN_S)
     await second.delete(BodyFilter(account_id=1))
-    may_seal.set()
-    await writing
+    with monkeypatch.context() as patched:
+        patched.setattr(BodyIndex, "hide_unmoved", fail)  # the database ends between the two
+        may_seal.set()
+        with pytest.raises(StoreUnavailable):
+            await writing
     assert [await store.read("req_0002") for store in (first, second)] == [None, None]
     await first.sweep()
     assert (await first.describe()).pending == 0
@@ -166,6 +176,90 @@ async def test_a_segment_that_cannot_be_read_is_told_from_a_store_that_does_not_
         await store.read("req_0001")
     assert not isinstance(caught.value, SegmentUnreadable)
     place.repair()
+    await store.close()
+
+
+@SQLITE_ONLY
+@pytest.mark.parametrize("restarts", [False, True], ids=["runs on", "restarts"])
+async def test_a_key_of_an_outage_is_destroyed_by_the_deletion_of_another_node(
+    database: Database, shared_folder: SharedFolder, tmp_path: Path, *, restarts: bool
+) -> None:
+    place = shared_folder
+    cut_off, other = (open_moving_node(database, tmp_path / name, place.open()) for name in "ab")
+    keep(other, make_owner(1, account_id=2), "neighbour")
+    await move_all(other)
+    place.break_down()
+    keep(cut_off, make_owner(2), MARKER)
+    await cut_off.write_waiting()
+    older = tmp_path / "older"
+    shutil.copytree(tmp_path / "a" / "bodies", older, ignore=shutil.ignore_patterns(KEYS_FOLDER))
+    keys = tmp_path / "a" / "bodies" / KEYS_FOLDER
+    assert find_marker(older, MARKER.encode(), keys), "the search finds what is there"
+    if restarts:
+        await cut_off.close()
+    place.repair()
+    await other.delete(BodyFilter(account_id=1))
+    again = open_moving_node(database, tmp_path / "a", place.open()) if restarts else cut_off
+    keep(again, make_owner(3), "later")
+    await move_all(again)
+    assert await other.read("req_0003") is not None
+    assert place.find(MARKER, segments=older) == []
+    assert find_marker(older, MARKER.encode(), keys) == []
+    for opened in (cut_off, other, again):
+        await opened.close()
+
+
+@SQLITE_ONLY
+async def test_a_database_that_fails_is_the_problem_of_the_moves(
+    database: Database, shared_folder: SharedFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_moving_node(database, tmp_path / "a", shared_folder.open())
+    keep(store, make_owner(1), MARKER)
+    await store.write_waiting()
+
+    async def has_problem() -> bool:
+        return "does not answer" in store.problem
+
+    async def has_none() -> bool:
+        return store.problem == ""
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BodyIndex, "find_key_versions", fail)
+        moving = asyncio.create_task(store.run_moves())
+        await eventually(has_problem, WITHIN_S)
+    await eventually(has_none, WITHIN_S)
+    await store.close()
+    await moving
+
+
+async def test_versions_of_more_accounts_than_a_statement_can_name(database: Database) -> None:
+    index, asked = BodyIndex(database, "a", shares_keys=True), range(1, 40_001)
+    for account_id in (1, 9, 50_000):
+        await index.mark_deleted(BodyFilter(account_id=account_id), key_account_id=account_id)
+    assert await index.list_pending_keys() == [1, 9, 50_000]
+    await index.remove_key_versions()
+    for account_id in (1, 9):
+        await index.end_key_destruction(account_id)
+    assert await index.find_key_versions(asked) == {1: 1, 9: 1}
+    await index.hide_unmoved(asked)
+    await index.remove_key_versions()  # there is no account 9, and that of 50,000 is pending
+    assert await index.find_key_versions([1, 9, 50_000]) == {1: 1, 50_000: 0}
+
+
+@SQLITE_ONLY
+async def test_only_the_leader_ends_what_another_node_may_be_doing(
+    database: Database, shared_folder: SharedFolder, tmp_path: Path
+) -> None:
+    store = open_moving_node(database, tmp_path / "a", shared_folder.open())
+    keep(store, make_owner(1), MARKER)
+    await move_all(store)
+    index = BodyIndex(database, "b", shares_keys=True)
+    await index.mark_deleted(BodyFilter(account_id=1), key_account_id=1)
+    assert store.shared is not None
+    for leads, pending in ((False, [1]), (True, [])):
+        store.shared.leads = lambda leads=leads: leads
+        await store.sweep()
+        assert await index.list_pending_keys() == pending
     await store.close()
 
 

@@ -20,8 +20,8 @@ from gateway.storage.bodies.shared_bodies import LOST_AFTER_S, StoreNotOwned
 from gateway.storage.bucket.client import Bucket
 from gateway.storage.database import Database
 from gateway.storage.media_location import BucketAddress, parse_location
-from gateway.storage.schema_bodies import bodies, body_segments, body_store_marks
-from tests.support.body_stores import NOW_S, add_accounts, keep, make_owner, open_bodies, share
+from gateway.storage.schema_bodies import bodies, body_drafts, body_segments, body_store_marks
+from tests.support.body_stores import NOW_S, Clock, add_accounts, keep, make_owner, open_bodies, share
 from tests.support.database_kinds import SQLITE_ONLY
 from tests.support.media_stores import KINDS as PLACE_KINDS
 from tests.support.media_stores import open_bucket
@@ -229,6 +229,50 @@ async def test_an_erased_copy_whose_maker_was_killed_is_removed_by_the_next_dele
     assert (len(place.list_segments()), place.find(MARKER)) == (1, [])
     assert place.find("left")
     for opened in (killed, other):
+        await opened.close()
+
+
+@SQLITE_ONLY
+async def test_a_copy_that_arrives_after_it_was_given_up_is_removed_although_its_maker_was_killed(
+    database: Database, server: S3Server, tmp_path: Path
+) -> None:
+    place = SharedBucket(tmp_path / "copies", server)
+    bucket = HookedBucket(open_bucket(server), "s3://bucket")
+    killed, other = (
+        open_moving_node(database, tmp_path / name, one) for name, one in (("a", bucket), ("b", place.open()))
+    )
+    for number, text in enumerate(("first", MARKER, "left"), 1):
+        keep(killed, make_owner(number), text)
+    await move_all(killed)
+    (former,) = place.list_segments()
+
+    async def arrive_late() -> None:
+        late = {name: stored for name, stored in server.objects.items() if name.endswith(".segment")}
+        late = {name: stored for name, stored in late.items() if not name.endswith(former)}
+        await other.delete(BodyFilter(request_id="req_0002"))
+        assert place.find(MARKER) == []
+        server.objects.update(late)
+        await end_process()
+
+    bucket.after_erase = arrive_late
+    with pytest.raises(OSError, match="ends here"):
+        await killed.delete(BodyFilter(request_id="req_0001"))
+    assert place.find(MARKER)
+    await other.sweep()
+    assert (len(place.list_segments()), place.find(MARKER)) == (1, [])
+    assert place.find("left")
+    assert len(await database.read(select(body_drafts))) == 1
+    folder = tmp_path / "c" / "bodies"
+    later = open_bodies(
+        database,
+        folder,
+        clock=Clock(NOW_S + 2 * LOST_AFTER_S),
+        node="c",
+        shared=share(database, folder, place.open(), node="c"),
+    )
+    await later.sweep()
+    assert await database.read(select(body_drafts)) == []
+    for opened in (killed, other, later):
         await opened.close()
 
 
