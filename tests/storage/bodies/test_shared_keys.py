@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -257,7 +258,7 @@ async def test_only_the_leader_ends_what_another_node_may_be_doing(
     await index.mark_deleted(BodyFilter(account_id=1), key_account_id=1)
     assert store.shared is not None
     for leads, pending in ((False, [1]), (True, [])):
-        store.shared.leads = lambda leads=leads: leads
+        store.shared.leads = partial(bool, leads)
         await store.sweep()
         assert await index.list_pending_keys() == pending
     await store.close()
