@@ -198,7 +198,7 @@ class MovedKeyFiles:
 
     def _move_keys(self) -> None:
         for account_id in self._checked_accounts.intersection(self._local.list_accounts()):
-            with self._lock:  # for one account at a time: whoever seals and reads gets in between
+            with self._lock:  # for one account at a time: others seal and read in between
                 self._move_key(account_id)
 
     def _move_key(self, account_id: int) -> None:
