@@ -57,7 +57,7 @@ async def test_the_page_has_every_session_and_ends_only_others(gateway_with: Sta
         assert "Set up second factor" in text
         assert (await ada.call("DELETE", "/sessions"))[0] == 200
         _, text = await ada.open("/account?changed=others-ended")
-        assert "You are signed out on all other devices" in text
+        assert "You have been signed out on all other devices" in text
         assert "Sign out other devices" not in text
         assert "<script>alert" not in (await ada.open("/account?changed=%3Cscript%3Ealert(1)%3C/script%3E"))[1]
         assert (await again.open("/account"))[0] == 303
