@@ -242,7 +242,7 @@ async def test_a_zone_that_changes_while_a_day_is_read_decides_what_is_read(tmp_
         await billing.admit(caller, call_for(1))
     await disk.waiting.wait()
     billing.balances.set_zone(ACCOUNT.id, [caller.key.id], make_zone(((0, "Asia/Kathmandu"),)))  # 5:45 hours earlier
-    report = asyncio.create_task(billing.accounting.reconcile())  # waits for what is being read
+    report = asyncio.create_task(billing.accounting.reconcile())  # waits until the ledger has been read
     await asyncio.sleep(0)
     disk.go.set()
     assert (await report)["problems"] == []

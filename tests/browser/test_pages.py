@@ -349,7 +349,7 @@ VIEWERS = {"Find", "Follow", "Columns", "Apply", "Show", "Change passphrase", "S
 
 
 async def test_no_page_is_left_out() -> None:
-    """Whoever adds one adds it here: it is scanned, weighed and looked at in every width."""
+    """A new page is added to ``SHOWN``, and is scanned, weighed and measured at every width then."""
     looked = {re.split("[?#]", path)[0] for path in (*SHOWN.values(), *ALONE.values())}
     patterns = {page.path: re.sub(r"\{\w+\}", "[^/]+", page.path.rstrip("/")) for page in list_pages()}
     assert {

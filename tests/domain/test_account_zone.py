@@ -107,7 +107,7 @@ def test_change_takes_effect_after_a_minute_and_keeps_what_ran_before() -> None:
     assert change_zone(periods, KOLKATA, now_s + 1) == ((0, "UTC"), (at("2027-06-15T10:02"), KOLKATA))
     assert change_zone(periods, None, now_s + 1) == ((0, "UTC"),)
     kept = ((0, "UTC"), (at("2027-06-15T10:02"), BERLIN), (at("2027-06-15T10:03"), KOLKATA))
-    assert change_zone(periods, KOLKATA, now_s + 30.5) == kept  # somebody may count by Berlin's day already
+    assert change_zone(periods, KOLKATA, now_s + 30.5) == kept  # spending may be counted by Berlin's day already
     assert change_zone(periods, None, now_s + 89) == (*kept[:2], (at("2027-06-15T10:03"), "UTC"))
     assert change_zone(kept, BERLIN, now_s + 31) == kept[:2]
     later_s = now_s + 300 * DAY_S

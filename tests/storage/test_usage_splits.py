@@ -168,7 +168,7 @@ async def test_a_day_is_written_in_small_commits_and_counts_after_the_last(
         patched.setattr("gateway.storage.usage_splits.asyncio.sleep", pause)
         with pytest.raises(_Interrupted):
             await splits.add_day(NOW_S)
-        assert await count_rows(database) == 20  # two commits of ten, which nobody reads
+        assert await count_rows(database) == 20  # two commits of ten, which no chart reads
         assert await find_days(database) == []
         await compare(database)
         pauses[0], between[0] = 0, reverse

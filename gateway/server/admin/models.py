@@ -22,6 +22,7 @@ from gateway.routing.model_describer import ModelDescriber
 from gateway.routing.model_offers import Offer, RouteOffer, list_offers, list_route_offers
 from gateway.routing.request_options import find_request_options
 from gateway.routing.router import Router
+from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, ListPage, Query, admin_operation
 from gateway.server.admin.listing import Listing
 from gateway.server.admin.settings import PriceAnswer, build_price_fields
@@ -132,15 +133,10 @@ async def list_models(request: AdminRequest) -> ListPage[ModelView]:
 
 def _build_options(router: Router, offers: Sequence[Offer]) -> ModelOptions:
     options = find_request_options(router, [(offer.listed.id, offer.channels) for offer in offers])
-    capability = options.capability
-    return ModelOptions(
-        sizes=capability.sizes,
-        seconds=capability.seconds,
-        voices=capability.voices,
-        max_images=capability.max_n,
-        edits=capability.edits,
-        masks=capability.masks,
-        references=capability.references,
+    return build_view(
+        ModelOptions,
+        options.capability,
+        max_images=options.capability.max_n,
         ignored_parameters=options.ignored,
         ignored_while_reasoning=options.ignored_while_reasoning,
     )
