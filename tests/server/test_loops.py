@@ -153,15 +153,15 @@ def digest(body: dict[str, Any], session: str = "") -> bytes:
     return digest_conversation(parse_chat_inference(body), 1, "", session)
 
 
-def test_of_three_hundred_conversations_none_is_taken_for_a_loop() -> None:
+def test_of_a_thousand_conversations_none_is_taken_for_a_loop() -> None:
     rng = random.Random(37)  # noqa: S311 - conversations, no secrets
     guard, rule, sent = LoopGuard(lambda: 0.0), LoopRule(**RULE), 0
-    for number in range(300):
+    for number in range(1_000):
         for messages in make_conversation(rng, number):
             for _ in range(rng.choice([1, 1, 1, 2])):  # sometimes a user wants another answer
                 guard._count(digest({"model": "m", "messages": messages}, f"session {number}"), rule)
                 sent += 1
-    assert sent > 2_400
+    assert sent > 8_000
 
 
 def test_a_looping_agent_is_found_although_its_ids_change() -> None:
