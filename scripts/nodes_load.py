@@ -142,7 +142,7 @@ def write_config(upstream: int, limits: str) -> Iterator[Path]:
     """Yield the path of a configuration in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "gateway.toml")
-        config.write_text(ours.GATEWAY.format(limits=limits, upstream=upstream))
+        config.write_text(ours.GATEWAY.format(limits=limits, upstream=upstream, key=""))
         yield config
 
 

@@ -275,7 +275,7 @@ class Load:
         await self.settle()
 
     async def open_streams(self, count: int, events: int) -> None:
-        """Begin so many streams of so many events; returns when all have sent something."""
+        """Begin so many streams of so many events; returns when all have sent something. Raises ``BrokenAnswer``."""
         request = write_call(self.address, events=events)
         await self.connect(count)
         began = len(self.tally.firsts_ns)
@@ -284,7 +284,10 @@ class Load:
             while number - (len(self.tally.firsts_ns) - began) >= AT_ONCE and time.monotonic() < until:
                 await asyncio.sleep(TICK_S)
             self.begin(request)
-        while len(self.tally.firsts_ns) - began < count and time.monotonic() < until:
+        while len(self.tally.firsts_ns) - began < count:
+            if time.monotonic() > until:
+                opened = len(self.tally.firsts_ns) - began
+                raise BrokenAnswer(f"Only {opened} of {count} streams sent an event in time", self.address.port)
             await asyncio.sleep(TICK_S)
         self.check()
 

@@ -17,10 +17,12 @@ from tests.support.certificates import write_certificate
 from tests.support.postgres import PACKAGES, make_server
 
 EVERYTHING = "a key; quotas, rate limits and concurrency of key and account; prices; a row and a log line a request"
+# A crowd's streams all come from one address, which may have half of the connections otherwise.
 GATEWAY = f"""
 [server]
 port = 0
 log_format = "json"
+max_connections_per_address = 9000
 [[account]]
 name = "bench"
 quota_usd = 1000000
@@ -57,6 +59,7 @@ TLS = """
 [server]
 port = 0
 log_format = "json"
+max_connections_per_address = 9000
 tls_certificate = "{folder}/cert.pem"
 tls_key = "{folder}/key.pem"
 """
