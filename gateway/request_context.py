@@ -78,10 +78,13 @@ class CopyOrigin:
     Attributes:
         shadow_route: the name of the route of whose request this is a copy for a shadow model.
         replay_of: the id of the kept request that is sent again.
+        agreement_ppm: how far the answers to both agree, as in ``RequestRecord``; like the next one of shadow models.
     """
 
     shadow_route: str = ""
     replay_of: str = ""
+    agreement_ppm: int | None = None
+    agreed_on: str = ""
 
 
 NO_COPY = CopyOrigin()

@@ -206,7 +206,8 @@ def build_record(
         *((copied.shadow_route or ctx.route) if place is None else place.route.name, copied.shadow_route != ""),
         _find_saved(paid, usage, cache) if cache is not None or usage.cached_tokens or units else 0,
         *(*ctx.attribution, hold.limit_charges, copied.replay_of),
-        cache="" if cache is None else cache.result,
+        "" if cache is None else cache.result,
+        *(copied.agreement_ppm, copied.agreed_on),
     )
 
 

@@ -17,7 +17,7 @@ _OPTIONAL_FIELDS = frozenset(
     {
         "images", "duration_ms", "characters", "usage_capped", "error", "error_code", "adapted",
         "served_model", "units", "batch_id", "route", "saved_usd", "shadow", "end_user", "session", "tags", "queued_ms",
-        "replay_of", "cache",
+        "replay_of", "cache", "agreement_ppm", "agreed_on",
     }
 )  # fmt: skip
 """Fields left out if they have no value."""

@@ -39,6 +39,10 @@ COMPARISON = (
     Column("DURATION", lambda row: _format_mean(row["mean_total_ms"], " ms"), align_right=True),
     Column("TOKENS OUT", lambda row: _format_mean(row["mean_completion_tokens"], ""), align_right=True),
     Column("COST", lambda row: format_usd(row["cost_usd"]), align_right=True),
+    Column("SAME WORDS", lambda row: _format_share(row["mean_agreement"]), align_right=True),
+    Column("SAME TEXT", lambda row: _format_count(row, "same_text"), align_right=True, drop=2),
+    Column("SAME TOOLS", lambda row: _format_count(row, "same_tools"), align_right=True, drop=3),
+    Column("SAME END", lambda row: _format_count(row, "same_finish"), align_right=True, drop=1),
 )
 _UNSERVED_CHANNEL: Json = {"channel": "none", "price": None, "price_multiplier": 1}
 
@@ -75,6 +79,15 @@ def print_comparison(rows: Sequence[Json]) -> None:
 
 def _format_mean(mean: float | None, unit: str) -> str:
     return ABSENT if mean is None else f"{mean:.0f}{unit}"
+
+
+def _format_share(share: float | None) -> str:
+    return ABSENT if share is None else f"{share:.0%}"
+
+
+def _format_count(row: Json, name: str) -> str:
+    """Format how many of the compared answers are the same in ``name``."""
+    return f"{row[name]} of {row['compared']}" if row["compared"] else ABSENT
 
 
 def print_tests(results: Sequence[Json]) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # only if bodies, streams or answers are kept
     from gateway.server.answer_recorder import AnswerRecorder
     from gateway.server.kept_exchange import KeptExchange
     from gateway.server.recorded_stream import RecordedStream
+    from gateway.server.sampled_answer import SampledAnswer
 
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 _REQUEST_ID_HEADER = "X-Request-Id"
@@ -57,6 +58,7 @@ class ActiveInference:
         recorded: the client's stream if it can be taken up again; else None.
         cache_use: what the request has from the cache of answers; None if it has nothing to do with that.
         recorder: takes the provider's answer for equal requests; None if they may not have it.
+        sample: holds the answer for the comparison with that of a shadow model; None if no copy is sent to one.
     """
 
     form: MultipartReader | None = None
@@ -65,6 +67,7 @@ class ActiveInference:
     names_resumable = False
     cache_use: "CacheUse | None" = None
     recorder: "AnswerRecorder | None" = None
+    sample: "SampledAnswer | None" = None
     cancelled = stopped = outlives_client = False
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
@@ -106,6 +109,8 @@ class ActiveInference:
         """Return a client stream that gives what is sent to the collectors of the request, too."""
         if self.exchange is not None:
             stream = self.exchange.wrap(stream)
+        if self.sample is not None:
+            stream = self.sample.wrap(stream)
         return stream if self.recorder is None else self.recorder.wrap(stream)
 
     def note_answer(self, body: bytes, media_type: str) -> None:
@@ -113,6 +118,8 @@ class ActiveInference:
             self.exchange.note_answer(body, media_type)
         if self.recorder is not None:
             self.recorder.note_answer(body, media_type)
+        if self.sample is not None:
+            self.sample.note_answer(body, media_type)
 
     def close_collectors(self) -> None:
         """Close what keeps the bodies, the stream or the answer of the request, after its settlement.
@@ -146,6 +153,10 @@ class ActiveInference:
         inference, key = context.inference, context.caller.key
         if routes and inference.model in routes:
             context.route = inference.model
+            for step in routes[inference.model].steps:  # no call if none has a shadow
+                if step.shadow is not None:
+                    self.sample = self.services.open_copy_sender().draw(routes[inference.model])
+                    break
         headers = self.request.headers
         names_subject = self.has_rare_headers and not HEADERS.isdisjoint(map(str.lower, headers))
         if names_subject or key.user or key.tags or not FIELDS.isdisjoint(inference.body):
@@ -196,8 +207,8 @@ class ActiveInference:
                     attempt.response_id, context.caller.account.id, attempt.channel.name, made_content, tokens=tokens
                 )
             place = attempt.target.place
-            if place is not None and outcome == "completed" and place.route.steps[place.step].shadow is not None:
-                services.open_copy_sender().start(services, context, place)
+            if self.sample is not None and place is not None and outcome == "completed":
+                services.open_copy_sender().start(services, context, place, self.sample)
 
 
 def _count_tokens(ctx: RequestContext) -> int:

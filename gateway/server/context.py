@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.config.reload import LiveConfig, Reloader
     from gateway.deployment import Deployment
     from gateway.domain.ip_address import Networks
-    from gateway.domain.route import StepPlace
+    from gateway.domain.route import Route, StepPlace
     from gateway.media.client_files import ClientFiles
     from gateway.media.client_uploads import ClientUploads
     from gateway.media.images import ImageService
@@ -78,6 +78,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.server.admin.activity_feed import ActiveRequestsFeed
     from gateway.server.admin.request_history import RequestHistory
     from gateway.server.multipart import FormLimits
+    from gateway.server.sampled_answer import SampledAnswer
     from gateway.sinks.service import SinkService
     from gateway.storage.audit_log import AuditLogRepository
     from gateway.storage.bodies.body_store import BodyStore
@@ -353,7 +354,9 @@ class HttpSettings:
 class CopySender(Protocol):
     """Sends copies of requests to shadow models; see ``server/shadow_requests.py``."""
 
-    def start(self, services: Services, ctx: RequestContext, place: StepPlace) -> None: ...
+    def draw(self, route: Route) -> SampledAnswer | None: ...
+
+    def start(self, services: Services, ctx: RequestContext, place: StepPlace, sample: SampledAnswer) -> None: ...
 
 
 _make_loop_guard: Callable[[], LoopGuard] = defer_function("proxy.loops:LoopGuard")

@@ -43,7 +43,10 @@ class DiscardedStream:
 
 
 class InternalRequest(ABC):
-    """One request of the gateway itself; implements ``proxy.active_requests.ActiveRequest``."""
+    """One request of the gateway itself; implements ``proxy.active_requests.ActiveRequest``.
+
+    ``ended_at``: when the answer was complete, in loop time, if the settlement comes later; else None.
+    """
 
     address = None
 
@@ -60,6 +63,7 @@ class InternalRequest(ABC):
         context.started_ms = int(services.clock() * 1000)
         context.started_at = self._loop.time()
         context.read_at = monotonic()
+        self.ended_at: float | None = None
 
     def handle_disconnect(self) -> bool:
         return False
@@ -97,6 +101,6 @@ class InternalRequest(ABC):
     def _settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
         context, services = self.context, self.services
         services.active_requests.calls.pop(context.id, None)
-        now, now_ms = self._loop.time(), int(services.clock() * 1000)
+        now, now_ms = self.ended_at or self._loop.time(), int(services.clock() * 1000)
         services.billing.settlement.settle(context, outcome, error, now_s=now, now_ms=now_ms)
         close_loan(context)

@@ -15,13 +15,14 @@ import structlog
 from gateway.domain.account import Caller
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
-from gateway.domain.route import StepPlace
+from gateway.domain.route import Route, StepPlace
 from gateway.errors import Conflict, GatewayError, InternalError
 from gateway.proxy import forward
 from gateway.request_context import CopyOrigin, RequestContext
 from gateway.routing.router import Router
 from gateway.server.context import Services
 from gateway.server.internal_request import DiscardedStream, InternalRequest
+from gateway.server.sampled_answer import SampledAnswer, SampleDrawer
 
 KEY_NAME = "shadow"
 """The name of the key that is made for the account which pays for copies."""
@@ -35,15 +36,22 @@ class ShadowRequests:
 
     def __init__(self, rng: Callable[[], float] = random.random) -> None:
         self.rng = rng
+        self._samples = SampleDrawer()
         self._running_counts: dict[tuple[str, int], int] = {}
         self._key_id = 0
         self._creating = asyncio.Lock()
         self._problem = ""
 
-    def start(self, services: Services, ctx: RequestContext, place: StepPlace) -> None:
-        """Start copying a random share of the answered requests to a shadow model, unless too many copies run."""
+    def draw(self, route: Route) -> SampledAnswer | None:
+        """Return what holds the answer to a request that may be copied; None if no step of the route copies it."""
+        draw = self.rng()
+        shares = [step.shadow.share for step in route.steps if step.shadow is not None]
+        return self._samples.open(draw) if draw < max(shares, default=0) else None
+
+    def start(self, services: Services, ctx: RequestContext, place: StepPlace, sample: SampledAnswer) -> None:
+        """Start copying an answered request to a shadow model if it was drawn for that, unless too many copies run."""
         shadow = place.route.steps[place.step].shadow
-        if shadow is None or self.rng() >= shadow.share or not services.drain.open or not _may_copy(ctx):
+        if shadow is None or sample.draw >= shadow.share or not services.drain.open or not _may_copy(ctx):
             return
         step = place.route.name, place.step
         running_count = self._running_counts.get(step, 0)
@@ -52,13 +60,15 @@ class ShadowRequests:
         self._running_counts[step] = running_count + 1
         model = shadow.models[int(self.rng() * len(shadow.models))]
         services.drain.active_count += 1
-        services.background.start(self._run(services, _copy(ctx.inference, model), step))
+        services.background.start(self._run(services, _copy(ctx.inference, model), step, sample))
 
-    async def _run(self, services: Services, inference: InferenceRequest, step: tuple[str, int]) -> None:
+    async def _run(
+        self, services: Services, inference: InferenceRequest, step: tuple[str, int], sample: SampledAnswer
+    ) -> None:
         try:
             caller = await self._find_caller(services)
             self._problem = ""
-            await ShadowRequest(services, caller, inference, step[0]).run()
+            await ShadowRequest(services, caller, inference, step[0], sample).run()
         except GatewayError as error:
             if error.message != self._problem:  # once, and not for each copy
                 self._problem = error.message
@@ -102,10 +112,13 @@ class ShadowRequests:
 
 
 class ShadowRequest(InternalRequest):
-    """One copy. ``route``: the name of the route."""
+    """One copy. ``route``: the name of the route. ``answer``: that of the copied request."""
 
-    def __init__(self, services: Services, caller: Caller, inference: InferenceRequest, route: str) -> None:
+    def __init__(
+        self, services: Services, caller: Caller, inference: InferenceRequest, route: str, answer: SampledAnswer
+    ) -> None:
         super().__init__(services, caller, inference, CopyOrigin(shadow_route=route))
+        self._answer = answer
 
     async def send(self) -> None:
         context, services = self.context, self.services
@@ -117,11 +130,30 @@ class ShadowRequest(InternalRequest):
         targets.leave_room()
         targets.end_wait()  # a copy waits in no queue
         await services.billing.quota.admit(context, targets.rank())
+        sample = SampledAnswer(0, is_wanted=True)
         if context.inference.stream:
-            await forward.stream(services.proxy, context, DiscardedStream(), settle=self.settle_stream)
-            return
-        await forward.fetch(services.proxy, context)
-        self.settle_answered()
+            stream = sample.wrap(DiscardedStream())
+            # Settled after the end mark, which no client waits for: only then is the answer whole.
+            error = await forward.stream(services.proxy, context, stream, settle=self._note_end)
+        else:
+            answer, error = await forward.fetch(services.proxy, context), None
+            sample.note_answer(answer.body, answer.media_type)
+            self._note_end(None)
+        if error is None:
+            await self._note_agreement(sample)
+        self.settle_stream(error)
+
+    def _note_end(self, error: GatewayError | None) -> None:
+        self.ended_at = self._loop.time()
+        if error is None and not self.context.inference.stream:
+            self.context.first_byte_at = self.ended_at
+
+    async def _note_agreement(self, sample: SampledAnswer) -> None:
+        agreement = await self._answer.compare(sample)
+        if agreement is not None:
+            self.context.copied_from = attrs.evolve(
+                self.context.copied_from, agreement_ppm=agreement.words_ppm, agreed_on=",".join(agreement.parts)
+            )
 
 
 def _may_copy(ctx: RequestContext) -> bool:

@@ -39,7 +39,7 @@ __all__ = (
     "usage_splits", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0056"
+REVISION = "0057"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -167,6 +167,8 @@ requests = Table(
     Column("limit_charges", Text, nullable=False, server_default=text("''")),
     Column("replay_of", String(64), nullable=False, server_default=text("''")),
     Column("cache", String(8), nullable=False, server_default=text("''")),
+    Column("agreement_ppm", INT),
+    Column("agreed_on", String(32), nullable=False, server_default=text("''")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     Index("requests_by_account", "account_id", "sequence"),

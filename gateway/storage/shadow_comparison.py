@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, case, func, literal_column, select
 
+from gateway.domain.price import ONE_PPM
 from gateway.domain.request_log import NON_FAILURES
 from gateway.frozen import frozen
 from gateway.storage.database import Database
@@ -21,6 +22,12 @@ class ModelSums:
     """The requests of one model for a route. ``shadow``: whether they were copies.
 
     ``model`` is the provider's name. The means are of completed requests, and None without any.
+
+    Attributes:
+        compared: the copies whose answers were compared with those of callers, of which are also the next ones.
+        mean_agreement: the mean share of words that both answers have, from 0 to 1; None without any.
+        same_text: how many answers had an equal text; likewise ``same_tools`` for tool calls and ``same_finish`` for
+            why they ended.
     """
 
     model: str
@@ -31,6 +38,11 @@ class ModelSums:
     mean_total_ms: float | None
     mean_completion_tokens: float | None
     cost_nanos: int
+    compared: int = 0
+    mean_agreement: float | None = None
+    same_text: int = 0
+    same_tools: int = 0
+    same_finish: int = 0
 
 
 async def compare_models(database: Database, route: str, since_ms: int) -> Sequence[ModelSums]:
@@ -50,6 +62,9 @@ async def compare_models(database: Database, route: str, since_ms: int) -> Seque
         failures,
         *means,
         func.sum(_COLUMNS.cost_nanos),
+        func.count(_COLUMNS.agreement_ppm),
+        func.avg(_COLUMNS.agreement_ppm),
+        *(func.sum(case((_COLUMNS.agreed_on.contains(part), 1), else_=0)) for part in ("text", "tools", "finish")),
     ]
     statement = (
         select(*columns)
@@ -61,6 +76,12 @@ async def compare_models(database: Database, route: str, since_ms: int) -> Seque
 
 
 def _build_sums(row: Row[Any]) -> ModelSums:
-    model, shadow, count, failures, *means, cost_nanos = tuple(row)
+    model, shadow, count, failures, *means, cost_nanos, compared, agreement, text, tools, finish = tuple(row)
     first_byte_ms, total_ms, tokens = (None if mean is None else round(float(mean), 1) for mean in means)
-    return ModelSums(model, bool(shadow), int(count), int(failures), first_byte_ms, total_ms, tokens, int(cost_nanos))
+    return ModelSums(
+        model,
+        bool(shadow),
+        *(int(count), int(failures), first_byte_ms, total_ms, tokens, int(cost_nanos), int(compared)),
+        None if agreement is None else round(float(agreement) / ONE_PPM, 4),
+        *map(int, (text, tools, finish)),
+    )

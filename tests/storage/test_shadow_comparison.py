@@ -24,7 +24,8 @@ async def test_each_model_has_its_sums_and_copies_come_last(stores: Stores, data
         row(1, 5),
         row(2, 7, first_byte_ms=20, total_ms=60),
         row(3, 0, outcome="failed", status=502, total_ms=9_000),
-        row(4, 11, **copy),
+        row(4, 11, **copy, agreement_ppm=500_000, agreed_on="tools"),
+        row(8, 0, **copy, agreement_ppm=1_000_000, agreed_on="text,tools,finish"),
         row(5, 0, **copy, outcome="failed", status=502),
         row(6, 1, route="other"),
         row(7, 1, settled_ms=AT_MS - 10),
@@ -34,7 +35,7 @@ async def test_each_model_has_its_sums_and_copies_come_last(stores: Stores, data
     own, copies = await compare_models(database, "fast", AT_MS)
     tokens = rows[0].completion_tokens
     assert own == ModelSums("old", False, 3, 1, 15.0, 50.0, tokens, 12)
-    assert copies == ModelSums("new", True, 2, 1, 10.0, 40.0, tokens, 11)
+    assert copies == ModelSums("new", True, 3, 1, 10.0, 40.0, tokens, 11, 2, 0.75, 1, 2, 1)
 
 
 async def test_without_rows_there_is_nothing(database: Database) -> None:

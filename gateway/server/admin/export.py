@@ -32,7 +32,7 @@ _COLUMNS = (
     "images", "duration_ms", "characters", "cost_usd", "cost_nanos", "reserved_nanos", "overrun_nanos",
     "first_byte_ms", "total_ms", "client_request_id", "unpriced", "batch_id", "batch_multiplier_ppm", "adapted",
     "served_model", "units", "route", "saved_usd", "saved_nanos", "shadow", "end_user", "session", "tags", "queued_ms",
-    "limit_charges", "replay_of", "cache",
+    "limit_charges", "replay_of", "cache", "agreement_ppm", "agreed_on",
 )  # fmt: skip
 _read_row = attrgetter(*_COLUMNS)
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

@@ -125,6 +125,11 @@ class ModelComparison:
     """The requests of one model for a route. ``shadow``: they were copies, whose answers were dropped.
 
     ``model`` is the provider's name. The means are of completed requests, and null without one.
+
+    Of copies, ``compared`` tells how many answers were compared with those that callers got. ``mean_agreement`` is the
+    mean share of words that both answers have, from 0 to 1, in any order and with those of tool calls; null without
+    any. ``same_text`` of the compared had an equal text apart from case and spaces, ``same_tools`` equal tool calls
+    (or both none), ``same_finish`` ended for the same reason.
     """
 
     model: str
@@ -135,6 +140,11 @@ class ModelComparison:
     mean_total_ms: float | None
     mean_completion_tokens: float | None
     cost_usd: float
+    compared: Count
+    mean_agreement: float | None
+    same_text: Count
+    same_tools: Count
+    same_finish: Count
 
 
 _LISTING = Listing[RouteView](

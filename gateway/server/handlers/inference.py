@@ -36,7 +36,7 @@ async def forward_inference(
         sent_stream: ClientStream = client_stream
         if in_background or active.names_resumable or ctx.caller.key.resumable:
             sent_stream = load(_OPEN_FUNCTION)(active, client_stream, in_background=in_background)
-        if active.exchange is not None or active.recorder is not None:
+        if active.exchange is not None or active.recorder is not None or active.sample is not None:
             sent_stream = active.wrap_stream(sent_stream)
         await stream(services.proxy, ctx, sent_stream, settle=active.settle_stream)
         return client_stream.response
@@ -50,7 +50,7 @@ async def forward_inference(
     headers = {"x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}", "Content-Type": answer.media_type}
     if row is not None and not row.unpriced:  # without a price the cost is unknown
         headers["x-gateway-cost-usd"] = usd(row.cost_nanos)
-    if active.exchange is not None or active.recorder is not None:
+    if active.exchange is not None or active.recorder is not None or active.sample is not None:
         active.note_answer(body, answer.media_type)
     if active.idempotency_key.is_named:
         await active.idempotency_key.keep(body, answer.media_type)

@@ -1,0 +1,73 @@
+"""Measures how far two answers to the same request agree, in one API format of clients."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal
+
+import orjson
+
+from gateway.domain.price import ONE_PPM
+from gateway.formats.transcript.answers import ShownAnswers
+from gateway.formats.transcript.comparison import join_texts
+from gateway.frozen import frozen
+
+Part = Literal["text", "tools", "finish"]
+_UNSPACED = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
+"""A word, or one character of a script that writes no spaces between words."""
+
+
+@frozen
+class Agreement:
+    """How far two answers agree.
+
+    Attributes:
+        words_ppm: the words that both have, in parts per million of all words; 0 if they have none in common. The order
+            of the words does not count, the words of tool calls do.
+        parts: what is equal in both: ``text``, apart from case and spaces; ``tools``, the calls with their arguments in
+            any order, also if there are none; ``finish``, why the answers ended.
+    """
+
+    words_ppm: int
+    parts: tuple[Part, ...]
+
+
+def compare_answers(answers: ShownAnswers, other_answers: ShownAnswers) -> Agreement | None:
+    """Return how far the answers agree; None if there is none on one side."""
+    if not answers.answers or not other_answers.answers:
+        return None
+    sides = answers, other_answers
+    texts, other_texts = (_fold(join_texts(side)) for side in sides)
+    calls, other_calls = (sorted(_list_calls(side)) for side in sides)
+    ends, other_ends = ([answer.finish_reason for answer in side.answers] for side in sides)
+    equal: dict[Part, bool] = {
+        "text": texts == other_texts,
+        "tools": calls == other_calls,
+        "finish": ends == other_ends,
+    }
+    words, other_words = (
+        Counter(_WORD.findall(" ".join((text, *map(_fold, listed)))))
+        for text, listed in ((texts, calls), (other_texts, other_calls))
+    )
+    all_words = words.total() + other_words.total()
+    is_same = equal["text"] and equal["tools"]
+    shared_ppm = 2 * (words & other_words).total() * ONE_PPM // all_words if all_words else ONE_PPM * is_same
+    return Agreement(shared_ppm, tuple(part for part, is_equal in equal.items() if is_equal))
+
+
+def _fold(text: str) -> str:
+    """Return a text without its case, its width and its spaces, of which one is left between words."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _list_calls(answers: ShownAnswers) -> Iterator[str]:
+    """Yield each tool call as one text: its name and its arguments, whose names are sorted."""
+    for answer in answers.answers:
+        for call in answer.tool_calls:
+            try:
+                arguments = orjson.dumps(orjson.loads(call.arguments), option=orjson.OPT_SORT_KEYS).decode()
+            except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+                arguments = call.arguments.strip()
+            yield f"{call.name} {arguments}"

@@ -1,0 +1,81 @@
+"""Answers that are held in memory until they have been compared with those of shadow models. No text is kept."""
+
+from weakref import WeakSet
+
+from gateway.domain.kept_body import BodyPart
+from gateway.formats.transcript.agreement import Agreement, compare_answers
+from gateway.large_work import run_in_thread
+from gateway.proxy.client_stream import ClientStream
+from gateway.server.admin.kept_bodies import read_part_answers
+from gateway.server.kept_exchange import KeptStream
+
+MAX_SAMPLE_BYTES = 512 * 1024
+"""A larger answer is not compared."""
+MAX_SAMPLES = 64
+"""How many answers are held at once. Further ones are not compared."""
+
+
+class SampledAnswer:
+    """One answer, as its client gets it.
+
+    ``draw``: the random number from 0 to below 1 which decides whether the request is copied. ``is_wanted``: whether
+    the answer may be held.
+    """
+
+    __slots__ = ("__weakref__", "_is_wanted", "_media_type", "_pieces", "_size", "draw")
+
+    def __init__(self, draw: float, *, is_wanted: bool) -> None:
+        self.draw = draw
+        self._is_wanted = is_wanted
+        self._media_type = ""
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def wrap(self, client_stream: ClientStream) -> ClientStream:
+        """Return a client stream that also holds what is sent."""
+        return KeptStream(client_stream, self) if self._is_wanted else client_stream
+
+    def note_answer(self, body: bytes, media_type: str) -> None:
+        """Take a complete answer."""
+        self.begin_stream(media_type)
+        self.add(body)
+
+    def begin_stream(self, media_type: str) -> None:
+        self._media_type = media_type
+
+    def add(self, data: bytes) -> None:
+        """Take a piece of a stream: called for every event."""
+        self._size += len(data)
+        if self._size <= MAX_SAMPLE_BYTES and self._is_wanted:
+            self._pieces.append(data)
+        else:
+            self._is_wanted = False
+            self._pieces.clear()
+
+    async def compare(self, other: "SampledAnswer") -> Agreement | None:
+        """Return how far two complete answers agree, found in a thread; None if one cannot be read or is not held."""
+        part, other_part = self.build_part(), other.build_part()
+        if not part.content or not other_part.content:
+            return None
+        return await run_in_thread(_compare_parts, part, other_part)
+
+    def build_part(self) -> BodyPart:
+        """Return what is held of the answer; nothing if the answer is too large."""
+        return BodyPart("answer", b"".join(self._pieces), self._media_type, self._size)
+
+
+class SampleDrawer:
+    """Draws the requests whose answers are held. Of a dropped answer the memory is free at once."""
+
+    def __init__(self) -> None:
+        self._samples: WeakSet[SampledAnswer] = WeakSet()
+
+    def open(self, draw: float) -> SampledAnswer:
+        """Return what holds one more answer, or nothing if there are too many."""
+        sample = SampledAnswer(draw, is_wanted=len(self._samples) < MAX_SAMPLES)
+        self._samples.add(sample)
+        return sample
+
+
+def _compare_parts(part: BodyPart, other_part: BodyPart) -> Agreement | None:
+    return compare_answers(read_part_answers(part), read_part_answers(other_part))

@@ -1,0 +1,76 @@
+"""How far two answers agree, whatever format they are in."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.price import ONE_PPM
+from gateway.formats.transcript.agreement import Agreement, compare_answers
+from gateway.formats.transcript.answers import ShownAnswer, ShownAnswers
+from gateway.formats.transcript.messages import ToolCall
+
+ALL = ("text", "tools", "finish")
+
+calls = st.lists(st.builds(ToolCall, st.sampled_from(["find", "read"]), st.sampled_from(['{"a": 1}', "{}", "{", ""])))
+answers = st.builds(ShownAnswer, st.text(max_size=80), st.just(""), calls, st.sampled_from(["stop", "length", ""]))
+shown = st.builds(ShownAnswers, st.lists(answers, min_size=1, max_size=3))
+
+
+def said(text: str, *tools: tuple[str, str], finish: str = "stop") -> ShownAnswers:
+    return ShownAnswers([ShownAnswer(text, "", [ToolCall(*tool) for tool in tools], finish)])
+
+
+def compare(one: ShownAnswers, other: ShownAnswers) -> Agreement:
+    agreement = compare_answers(one, other)
+    assert agreement is not None
+    return agreement
+
+
+@given(shown, shown)
+def test_both_sides_count_alike(one: ShownAnswers, other: ShownAnswers) -> None:
+    assert compare(one, other) == compare(other, one)
+
+
+@given(shown, shown)
+def test_a_share_is_a_share_and_whole_for_what_is_equal(one: ShownAnswers, other: ShownAnswers) -> None:
+    agreement = compare(one, other)
+    assert 0 <= agreement.words_ppm <= ONE_PPM
+    if {"text", "tools"} <= set(agreement.parts):
+        assert agreement.words_ppm == ONE_PPM
+
+
+@given(shown)
+def test_an_answer_agrees_with_itself(one: ShownAnswers) -> None:
+    assert compare(one, one) == Agreement(ONE_PPM, ("text", "tools", "finish"))
+
+
+@given(st.lists(st.sampled_from(["alpha", "beta", "gamma"])), st.lists(st.sampled_from(["delta", "kappa"]), min_size=1))
+def test_words_of_one_side_alone_lower_the_share(shared: list[str], own: list[str]) -> None:
+    text = " ".join(shared)
+    agreement = compare(said(text), said(f"{text} {' '.join(own)}"))
+    assert agreement.words_ppm == 2 * len(shared) * ONE_PPM // (2 * len(shared) + len(own))
+    assert "text" not in agreement.parts
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "ppm", "parts"),
+    [
+        (said("Hello,  WORLD\n"), said("hello, world"), ONE_PPM, ALL),
+        (said("world hello"), said("hello world"), ONE_PPM, ("tools", "finish")),
+        (said("one two", finish="length"), said("three four"), 0, ("tools",)),
+        (said("今天天气好"), said("今天天气坏"), 800_000, ("tools", "finish")),
+        (said("", ("find", '{"b": 2, "a": 1}')), said("", ("find", '{"a":1,"b":2}')), ONE_PPM, ALL),
+        (said("", ("find", '{"a": 1}')), said("", ("find", '{"a": 2}')), 666_666, ("text", "finish")),
+        (said("", ("find", "{}"), ("read", "{}")), said("", ("read", "{}"), ("find", "{}")), ONE_PPM, ALL),
+        (said("!"), said("?"), 0, ("tools", "finish")),
+    ],
+)  # fmt: skip
+def test_what_is_equal_is_named(one: ShownAnswers, other: ShownAnswers, ppm: int, parts: tuple[str, ...]) -> None:
+    assert compare(one, other) == Agreement(ppm, parts)  # type: ignore[arg-type]  # the table's words are plain texts
+
+
+def test_nothing_is_compared_with_no_answer() -> None:
+    assert compare_answers(said("hello"), ShownAnswers()) is None
+    assert compare_answers(ShownAnswers(), said(json.dumps({}))) is None

@@ -1,0 +1,152 @@
+"""How far the answers of a shadow model agree with those that callers got, through the whole gateway."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.domain.request_log import RequestRecord
+from gateway.server.context import SERVICES
+from gateway.server.sampled_answer import MAX_SAMPLE_BYTES
+from tests.support import anthropic_cassettes as claude
+from tests.support.admin_calls import ask_office
+from tests.support.fault_scene import UNHURRIED
+from tests.support.gateway import RunningGateway, channel
+from tests.support.scripted_upstream import (
+    COMPLETION,
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chunk,
+    delta,
+    event,
+    usage_frame,
+)
+
+StartFresh = Callable[..., Awaitable[RunningGateway]]
+PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+PROVIDERS = {"openai": "custom", "anthropic": "anthropic"}
+
+
+def script(provider: str, text: str, finish: str, *, stream: bool) -> Script:
+    """A whole answer of an upstream. ``finish`` is a word of OpenAI's."""
+    stop = {"stop": "end_turn", "length": "max_tokens"}[finish]
+    usage = {"input_tokens": 5, "output_tokens": 7}
+    if provider == "anthropic" and stream:
+        pieces = claude.start(0, "text", text="") + claude.text(0, text[:3]) + claude.text(0, text[3:]) + claude.stop(0)
+        whole = claude.begin("msg_1", usage) + pieces + claude.finish(stop, output_tokens=7) + claude.STOP
+        return [SSE_HEAD, chunk(whole), LAST_CHUNK]
+    if provider == "anthropic":
+        content = [{"type": "text", "text": text}]
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": claude.MODEL, "content": content}
+        return [answer({**message, "stop_reason": stop, "stop_sequence": None, "usage": usage})]
+    if stream:
+        events = [event(delta(text[:3])), event(delta(text[3:])), event(delta("", finish)), event(usage_frame()), DONE]
+        return [SSE_HEAD, *map(chunk, events), LAST_CHUNK]
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    return [answer({**COMPLETION, "choices": [choice]})]
+
+
+def site(old: ScriptedUpstream, new: ScriptedUpstream, provider: str = "openai") -> dict[str, Any]:
+    """The route ``fast`` of the model ``old`` at an OpenAI server, whose shadow ``new`` is one of ``provider``."""
+    lines = [
+        channel(old.base_url, "of-old", models=["old"], **UNHURRIED),
+        channel(new.base_url, "of-new", models=["new"], provider=PROVIDERS[provider], **UNHURRIED),
+    ]
+    step = {"models": ["old"], "shadow": {"models": ["new"], "share": 1.0}}
+    return {"channel": lines, "route": [{"name": "fast", "step": [step]}]}
+
+
+async def ask(gateway: RunningGateway, client: str = "openai", **body: Any) -> bytes:
+    asked = {"model": "fast", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}], **body}
+    async with gateway.post(asked, path=PATHS[client]) as response:
+        assert response.status == 200, await response.text()
+        return await response.read()
+
+
+async def find_copy(gateway: RunningGateway) -> RequestRecord:
+    own, copy = sorted(await gateway.rows(2), key=lambda row: row.shadow)
+    assert (own.agreement_ppm, own.agreed_on) == (None, "")
+    assert copy.shadow
+    return copy
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", PATHS)
+async def test_answers_are_compared_in_every_format(
+    gateway_with: StartFresh, client: str, provider: str, stream: bool
+) -> None:
+    own_script = script("openai", "Hello dear world", "stop", stream=stream)
+    same, other = (
+        script(provider, text, finish, stream=stream)
+        for text, finish in (("hello  dear WORLD", "stop"), ("Hello there", "length"))
+    )
+    async with ScriptedUpstream(own_script) as old, ScriptedUpstream(same, other) as new:
+        gateway = await gateway_with(site(old, new, provider))
+        for _ in range(2):
+            assert b"dear" in await ask(gateway, client, stream=stream)
+            await gateway.app[SERVICES].background.wait()
+        found = await gateway.rows(4)
+        copies = [(row.agreement_ppm, row.agreed_on, row.outcome, row.completion_tokens) for row in found if row.shadow]
+        assert copies == [(1_000_000, "text,tools,finish", "completed", 7), (400_000, "tools", "completed", 7)]
+        _, report = await ask_office(gateway, "GET", "/routes/fast/shadow")
+        own, copied = report["data"]
+        assert (own["compared"], own["mean_agreement"], own["same_text"]) == (0, None, 0)
+        facts = (copied["compared"], copied["mean_agreement"], copied["same_text"], copied["same_tools"])
+        assert (*facts, copied["same_finish"]) == (2, 0.7, 1, 2, 1)
+        _, listed = await ask_office(gateway, "GET", "/requests?shadow=true")
+        assert {row["agreement_ppm"] for row in listed["data"]} == {1_000_000, 400_000}
+
+
+def call_tools(*arguments: str) -> bytes:
+    calls = [
+        {"id": f"call_{number}", "type": "function", "function": {"name": "find", "arguments": text}}
+        for number, text in enumerate(arguments)
+    ]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    return answer({**COMPLETION, "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
+
+
+async def test_tool_calls_are_compared_by_their_arguments(gateway_with: StartFresh) -> None:
+    own = call_tools('{"city": "Paris", "days": 2}', '{"city": "Rome"}')
+    same, other = call_tools('{"city":"Rome"}', '{"days":2,"city":"Paris"}'), call_tools('{"city": "Oslo"}')
+    async with ScriptedUpstream([own]) as old, ScriptedUpstream([same], [other]) as new:
+        gateway = await gateway_with(site(old, new))
+        for _ in range(2):
+            await ask(gateway)
+            await gateway.app[SERVICES].background.wait()
+        copies = [row for row in await gateway.rows(4) if row.shadow]
+        assert [row.agreed_on for row in copies] == ["text,tools,finish", "text,finish"]
+        assert copies[0].agreement_ppm == 1_000_000
+        assert 0 < (copies[1].agreement_ppm or 0) < 1_000_000
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_failed_or_is_too_large_is_not_compared(gateway_with: StartFresh, stream: bool) -> None:
+    large = script("openai", "word " * (MAX_SAMPLE_BYTES // 5), "stop", stream=stream)
+    broken = [answer({"error": {"message": "ill"}}, 500)]
+    async with ScriptedUpstream(script("openai", "hello", "stop", stream=stream)) as old:
+        async with ScriptedUpstream(large, broken) as new:
+            gateway = await gateway_with(site(old, new))
+            for _ in range(2):
+                await ask(gateway, stream=stream)
+                await gateway.app[SERVICES].background.wait()
+            copies = [row for row in await gateway.rows(4) if row.shadow]
+        assert [row.outcome for row in copies] == ["completed", "failed"]
+        assert {(row.agreement_ppm, row.agreed_on) for row in copies} == {(None, "")}
+
+
+async def test_nothing_of_the_texts_is_stored(gateway_with: StartFresh, tmp_path: Path) -> None:
+    said = script("openai", "pomegranate", "stop", stream=False)
+    async with ScriptedUpstream(said) as old, ScriptedUpstream(said) as new:
+        gateway = await gateway_with(site(old, new))
+        assert b"pomegranate" in await ask(gateway)
+        assert (await find_copy(gateway)).agreement_ppm == 1_000_000
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"of-new" in stored
+    assert b"pomegranate" not in stored
