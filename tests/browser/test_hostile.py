@@ -43,7 +43,7 @@ PLAIN_PATHS = (
     "/channel-weights", "/new-channel",
     "/prices",
     "/audit",
-    "/settings", "/limits", "/files",
+    "/settings", "/limits", "/files", "/end-users", "/tags",
     "/connect", "/playground", "/playground?mode=images", "/playground?mode=video", "/playground?mode=speech",
     "/playground?mode=transcription", "/account", "/live", "/health",
 )  # fmt: skip

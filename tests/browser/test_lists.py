@@ -30,7 +30,7 @@ SECRET = "sk-" + "x" * 44 + "Kf7h"
 WIDTHS = (390, 1024, 1280, 1440, 1920, 2560)
 LISTS = (
     "/keys", "/accounts", "/members", "/channels", "/models", "/routes", "/limits", "/prices", "/videos", "/batches",
-    "/sessions", "/files", "/audit",
+    "/sessions", "/files", "/audit", "/end-users", "/tags",
 )  # fmt: skip
 CONFIG = {
     "account": [{"name": "acme"}],

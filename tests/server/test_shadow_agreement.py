@@ -142,8 +142,8 @@ async def test_what_failed_or_is_too_large_is_not_compared(gateway_with: StartFr
 
 
 async def test_nothing_of_the_texts_is_stored(gateway_with: StartFresh, tmp_path: Path) -> None:
-    said = script("openai", "pomegranate", "stop", stream=False)
-    async with ScriptedUpstream(said) as old, ScriptedUpstream(said) as new:
+    answered = script("openai", "pomegranate", "stop", stream=False)
+    async with ScriptedUpstream(answered) as old, ScriptedUpstream(answered) as new:
         gateway = await gateway_with(site(old, new))
         assert b"pomegranate" in await ask(gateway)
         assert (await find_copy(gateway)).agreement_ppm == 1_000_000

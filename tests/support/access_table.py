@@ -288,7 +288,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
             *("GET /usage/forecast", "GET /keys/{id}/limits"),
             "GET /usage/forecast",
             "GET /usage/charts",
-            "GET /usage/export",
+            *("GET /usage/export", "GET /end-users", "GET /tags", "GET /tag-values"),
             *("GET /running", "GET /running/events", "GET /videos", "GET /videos/{id}", "GET /deliveries"),
             *("GET /files", "GET /batches", "GET /batches/{id}", "GET /request-sessions", "GET /request-sessions/{id}"),
             *(
@@ -420,6 +420,9 @@ ADMIN: Mapping[str, Row] = {
     "GET /usage/forecast": Row(),
     "GET /usage/charts": Row(),
     "GET /usage/export": Row(query="by=user"),
+    "GET /end-users": Row(),
+    "GET /tags": Row(),
+    "GET /tag-values": Row(query="tag=team"),
     "GET /requests": Row(),
     "GET /requests/facets": Row(),
     "GET /requests/export": Row(),

@@ -26,6 +26,7 @@ from gateway.server.query import parse_moment, parse_number
 from gateway.storage.database import Database
 from gateway.storage.speed import SpeedRepository
 from gateway.storage.subject_series import list_subject_series
+from gateway.storage.subject_usage import SubjectUsageRepository
 from gateway.storage.traffic_minutes import MINUTE_MS, RowSeriesReader
 from gateway.storage.traffic_series import EMPTY_LINE, TrafficSeries, TrafficSeriesReader
 from gateway.storage.usage_splits import SplitAxis, SplitRepository
@@ -207,9 +208,9 @@ async def get_charts(request: AdminRequest) -> Charts:
     without times, it is the last seven days. Percentiles exist for all requests, and by one of key, model and channel.
     By account and channel is for administrators.
 
-    Of an `end_user` or a `tag`, days are summed for all models, channels and statuses together. They are split by key
-    or account, and have no durations, no `causes` and nothing `before`. Minutes and hours have all of that: they are
-    summed from the requests, if these are stored and not very many.
+    Of an `end_user` or a `tag`, days are summed for all models, channels and statuses together, and are split by key or
+    account. Their durations and `causes` are summed from the requests, as minutes and hours are, if all of these are
+    stored and not very many; else both are missing. What was `before` needs only the requests of one begun day.
     """
     await request.services.billing.flusher.store_waiting()
     group = _parse_group(request)
@@ -265,8 +266,11 @@ async def _read_rows(
 async def _read_subject_days(
     database: Database, selection: _Selection, period: _Period, group: SplitAxis, now_ms: int
 ) -> _Numbers:
-    """Raises ``InvalidRequest`` for a group or filter by which the days of subjects are not summed."""
-    del now_ms
+    """Raises ``InvalidRequest`` for a group or filter by which the days of subjects are not summed.
+
+    Causes and durations come from the rows, which are read through the index of end users, or searched for those of a
+    tag: stored histograms of 10,000 end users a day would take more room than all other sums together.
+    """
     subject, traffic = selection.subject, selection.traffic
     if group not in {"key", "account"} or subject is None:
         raise InvalidRequest("The days of an end user or tag are split by key or account", param="group")
@@ -281,7 +285,41 @@ async def _read_subject_days(
     )
     axis: Literal["key", "account"] = "key" if group == "key" else "account"
     series = await list_subject_series(database, days, axis, _MAX_SERIES)
-    return _Numbers(series=series, causes=TrafficSeries({}, [], {}), before=EMPTY_LINE, speeds=None)
+    before = await _sum_days_before(database, selection, days, period.find_before(now_ms))
+    reader, numbers = selection.open_reader(database, DAY_HOURS * HOUR_MS), range(days.since, days.until + 1)
+    if not await reader.has_rows(numbers):
+        return _Numbers(series=series, causes=TrafficSeries({}, [], {}), before=before, speeds=None)
+    causes = await reader.list_series("cause", numbers, _MAX_CAUSES)
+    return _Numbers(
+        series=series,
+        causes=TrafficSeries(
+            {day * DAY_HOURS: line for day, line in causes.buckets.items()},
+            causes.top,
+            {(cause, day * DAY_HOURS): count for (cause, day), count in causes.values.items()},
+        ),
+        before=before,
+        speeds={day * DAY_HOURS: speed for day, speed in (await reader.list_speed(numbers)).items()},
+        are_from_rows=True,
+    )
+
+
+async def _sum_days_before(
+    database: Database, selection: _Selection, days: SubjectFilter, hours: tuple[int, int]
+) -> TrafficLine:
+    """Return the sums of an end user or tag in the ``hours`` before, the last day of which may have begun only.
+
+    Nothing if the rows of that day are gone or too many: a whole day is not compared with a part of one.
+    """
+    since, until = hours
+    begun = range(until // DAY_HOURS * DAY_HOURS, until)
+    whole_days = attrs.evolve(days, since=since // DAY_HOURS, until=begun.start // DAY_HOURS - 1)
+    lines = await SubjectUsageRepository(database).list_days(whole_days) if since < begun.start else []
+    if begun:
+        reader = selection.open_reader(database, HOUR_MS)
+        if not await reader.has_rows(begun):
+            return EMPTY_LINE
+        lines.append(await reader.sum_traffic(begun))
+    return reduce(add_lines, lines, EMPTY_LINE)
 
 
 async def _read_hours(

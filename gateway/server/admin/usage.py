@@ -314,7 +314,7 @@ def _sum_by_provider(lines: Sequence[TrafficLine], channels: Iterable[Channel]) 
 
 
 async def _parse_filter(request: AdminRequest, *, by_hour: bool = False) -> TrafficFilter:
-    since, until = _parse_hours(request, by_hour=by_hour)
+    since, until = parse_hours(request, by_hour=by_hour)
     return TrafficFilter(
         since,
         until,
@@ -325,7 +325,8 @@ async def _parse_filter(request: AdminRequest, *, by_hour: bool = False) -> Traf
     )
 
 
-def _parse_hours(request: AdminRequest, *, by_hour: bool) -> tuple[int, int]:
+def parse_hours(request: AdminRequest, *, by_hour: bool = False) -> tuple[int, int]:
+    """Return the first hour of the requested period, and the first after it. Raises ``InvalidRequest``."""
     """Return the first hour and the exclusive last hour. Raises ``InvalidRequest``."""
     since_ms, until_ms = parse_moment(request.query, "since"), parse_moment(request.query, "until", is_end=True)
     if until_ms is not None:

@@ -60,6 +60,8 @@ _PAGES = (
     ),
     Page("/sessions", "sessions.html", mark("Sessions"), "server.console.sessions:load_sessions"),
     Page("/sessions/{id}", "session.html", mark("Session"), "server.console.sessions:load_session"),
+    Page("/end-users", "subjects.html", mark("End users"), "server.console.subjects:load_end_users"),
+    Page("/tags", "subjects.html", mark("Tags"), "server.console.subjects:load_tags"),
     Page("/videos", "videos.html", mark("Videos"), "server.console.videos:load_videos"),
     Page("/videos/{id}", "video.html", mark("Video"), "server.console.videos:load_video"),
     Page("/batches", "batches.html", mark("Batches"), "server.console.batches:load_batches"),

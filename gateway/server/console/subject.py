@@ -1,4 +1,4 @@
-"""The usage of one end user or one tag, and the list of end users."""
+"""The usage of one end user or one tag."""
 
 from aiohttp import web
 
@@ -7,20 +7,16 @@ from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.usage_charts import PageCharts, load_charts
 from gateway.server.context import ACTOR
 
-_MAX_USERS = 100
-"""The number of end users that are listed, the most expensive of the last 30 days."""
-
 
 async def load_subject(request: web.Request) -> Data:
-    """Load the charts of the end user or tag (``NAME=VALUE``) of the address; the end users if it has neither.
+    """Load the charts of the end user or tag (``NAME=VALUE``) of the address; nothing without one.
 
     Administrators see all accounts, or the one of the address.
     """
     end_user, tag = request.query.get("end_user"), request.query.get("tag")
     account = request.query.get("account") if request[ACTOR].scope is None else None
     if not end_user and not tag:
-        users: UsageReport = await ask_admin_api(request, "/usage", by="user", limit=_MAX_USERS, account=account)
-        return {"charts": None, "users": users.data}
+        return {"charts": None}
     subject = {"end_user": end_user} if end_user else {"tag": tag}
     charts = await load_charts(request, account=account, **subject)
     return {

@@ -18,7 +18,7 @@ answers = st.builds(ShownAnswer, st.text(max_size=80), st.just(""), calls, st.sa
 shown = st.builds(ShownAnswers, st.lists(answers, min_size=1, max_size=3))
 
 
-def said(text: str, *tools: tuple[str, str], finish: str = "stop") -> ShownAnswers:
+def answer(text: str, *tools: tuple[str, str], finish: str = "stop") -> ShownAnswers:
     return ShownAnswers([ShownAnswer(text, "", [ToolCall(*tool) for tool in tools], finish)])
 
 
@@ -49,7 +49,7 @@ def test_an_answer_agrees_with_itself(one: ShownAnswers) -> None:
 @given(st.lists(st.sampled_from(["alpha", "beta", "gamma"])), st.lists(st.sampled_from(["delta", "kappa"]), min_size=1))
 def test_words_of_one_side_alone_lower_the_share(shared: list[str], own: list[str]) -> None:
     text = " ".join(shared)
-    agreement = compare(said(text), said(f"{text} {' '.join(own)}"))
+    agreement = compare(answer(text), answer(f"{text} {' '.join(own)}"))
     assert agreement.words_ppm == 2 * len(shared) * ONE_PPM // (2 * len(shared) + len(own))
     assert "text" not in agreement.parts
 
@@ -57,14 +57,14 @@ def test_words_of_one_side_alone_lower_the_share(shared: list[str], own: list[st
 @pytest.mark.parametrize(
     ("one", "other", "ppm", "parts"),
     [
-        (said("Hello,  WORLD\n"), said("hello, world"), ONE_PPM, ALL),
-        (said("world hello"), said("hello world"), ONE_PPM, ("tools", "finish")),
-        (said("one two", finish="length"), said("three four"), 0, ("tools",)),
-        (said("今天天气好"), said("今天天气坏"), 800_000, ("tools", "finish")),
-        (said("", ("find", '{"b": 2, "a": 1}')), said("", ("find", '{"a":1,"b":2}')), ONE_PPM, ALL),
-        (said("", ("find", '{"a": 1}')), said("", ("find", '{"a": 2}')), 666_666, ("text", "finish")),
-        (said("", ("find", "{}"), ("read", "{}")), said("", ("read", "{}"), ("find", "{}")), ONE_PPM, ALL),
-        (said("!"), said("?"), 0, ("tools", "finish")),
+        (answer("Hello,  WORLD\n"), answer("hello, world"), ONE_PPM, ALL),
+        (answer("world hello"), answer("hello world"), ONE_PPM, ("tools", "finish")),
+        (answer("one two", finish="length"), answer("three four"), 0, ("tools",)),
+        (answer("今天天气好"), answer("今天天气坏"), 800_000, ("tools", "finish")),
+        (answer("", ("find", '{"b": 2, "a": 1}')), answer("", ("find", '{"a":1,"b":2}')), ONE_PPM, ALL),
+        (answer("", ("find", '{"a": 1}')), answer("", ("find", '{"a": 2}')), 666_666, ("text", "finish")),
+        (answer("", ("find", "{}"), ("read", "{}")), answer("", ("read", "{}"), ("find", "{}")), ONE_PPM, ALL),
+        (answer("!"), answer("?"), 0, ("tools", "finish")),
     ],
 )  # fmt: skip
 def test_what_is_equal_is_named(one: ShownAnswers, other: ShownAnswers, ppm: int, parts: tuple[str, ...]) -> None:
@@ -72,5 +72,5 @@ def test_what_is_equal_is_named(one: ShownAnswers, other: ShownAnswers, ppm: int
 
 
 def test_nothing_is_compared_with_no_answer() -> None:
-    assert compare_answers(said("hello"), ShownAnswers()) is None
-    assert compare_answers(ShownAnswers(), said(json.dumps({}))) is None
+    assert compare_answers(answer("hello"), ShownAnswers()) is None
+    assert compare_answers(ShownAnswers(), answer(json.dumps({}))) is None

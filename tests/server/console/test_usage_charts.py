@@ -24,7 +24,7 @@ from gateway.storage.traffic_minutes import RowSeriesReader
 from gateway.storage.usage_splits import SplitRepository
 from tests.support.console_people import Person, invite, make_administrator
 from tests.support.gateway import KEY, RunningGateway, channel
-from tests.support.request_records import make_row
+from tests.support.request_records import make_row, read_ms
 from tests.support.started_gateways import StartGateway
 
 NOW_S = datetime(2026, 11, 30, 12, 20, tzinfo=UTC).timestamp()
@@ -249,7 +249,7 @@ async def check_headlines(walker: Walker, page: str) -> int:
         if label in SUMS:
             assert html.unescape(number) == SUMS[label](await walker.rows(href)), label
             checked += 1
-    for href, before in re.findall(r'class="change" href="(.*?)" title="(.*?) in the period before"', page):
+    for href, before in re.findall(r'class="change" href="(.*?)" title="(.*?) in the previous period"', page):
         rows = await walker.rows(href)
         assert before in {SUMS[name](rows) for name in ("Spent", "Requests", "Failed", "Tokens", "Saved by caches")}
         checked += 1
@@ -329,6 +329,40 @@ async def test_a_period_of_too_many_rows_is_widened_with_its_links(
             span = path.partition("span=")[2].partition("&")[0]
             assert f'<option value="{span}" selected>' in page
             assert await walk(people["ada"], path) > 10
+
+
+async def test_days_of_an_end_user_or_tag_have_causes_durations_and_a_change(
+    people: dict[str, Person], monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    """They come from the rows. Without these the page says what is missing, and compares no day with a part of one."""
+    rows = make_rows()
+    cases = {
+        "end_user=u1": [row for row in rows if row.end_user == "u1"],
+        "tag=team%3Dc": [row for row in rows if "team=c" in row.tags],
+    }
+    compared_rows = 0
+    for query, own in cases.items():
+        with subtests.test(query):
+            _, answer = await people["ada"].call("GET", f"/usage/charts?{query}&group=account&since=2026-11-24")
+            since_ms, now_ms = read_ms("2026-11-24 00:00"), int(NOW_S * 1000)
+            shown = [row for row in own if row.settled_ms >= since_ms]
+            completed = [row for row in shown if row.outcome == "completed"]
+            assert answer["step"] == "day"
+            assert answer["speed"]["requests"] == len(completed)
+            assert sum(bucket["speed"]["requests"] for bucket in answer["buckets"] if bucket["speed"]) == len(completed)
+            failed = [row for row in shown if has_failed(row)]
+            assert sum(cause["requests"] for cause in answer["causes"]) == answer["total"]["failed"] == len(failed) > 0
+            week_ms = 7 * 24 * HOUR_MS
+            until_ms = (now_ms // HOUR_MS + 1) * HOUR_MS - week_ms
+            before = [row for row in own if since_ms - week_ms <= row.settled_ms < until_ms]
+            assert answer["before"]["requests"] == len(before)
+            compared_rows += len(before)
+            assert answer["before"]["cost_nanos"] == sum(row.cost_nanos for row in before)
+    assert compared_rows > 0
+    monkeypatch.setattr("gateway.server.admin.charts.RowSeriesReader", partial(RowSeriesReader, max_rows=-1))
+    _, answer = await people["ada"].call("GET", "/usage/charts?end_user=u1&group=account&since=2026-11-24")
+    assert (answer["speed"], answer["causes"], answer["before"]["requests"]) == (None, [], 0)
+    assert "Errors by cause are missing" in (await people["ada"].open("/usage?end_user=u1&span=7d"))[1]
 
 
 async def test_a_member_s_numbers_are_those_of_its_account(people: dict[str, Person]) -> None:

@@ -1,0 +1,105 @@
+"""The lists of end users and of tags: in the admin API and as pages, and only those of one's account."""
+
+import html
+import re
+
+from tests.support.console_people import Person, invite, make_administrator
+from tests.support.fault_scene import site
+from tests.support.gateway import HELLO, KEY, RunningGateway, channel
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
+
+OTHER_KEY = "sk-test-key-of-another-account"
+_SUBJECT = re.compile(r'href="/console(/usage\?[^"]*)"')
+
+
+async def send(gateway: RunningGateway, secret: str, user: str, tags: str) -> None:
+    headers = {"Authorization": f"Bearer {secret}", **({"x-gateway-tags": tags} if tags else {})}
+    async with gateway.post({**HELLO, "user": user}, headers=headers) as response:
+        assert response.status == 200, await response.text()
+
+
+async def read_names(person: Person, path: str) -> list[str]:
+    status, found = await person.call("GET", path)
+    assert status == 200, found
+    return [line["name"] for line in found["data"]]
+
+
+async def test_users_and_tags_are_listed_for_those_who_may_see_them(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        keys = [
+            {"name": "agent", "account": "acme", "secret": KEY},
+            {"name": "theirs", "account": "other", "secret": OTHER_KEY},
+        ]
+        gateway = await gateway_with(
+            site(channel(up.base_url), account=[{"name": "acme"}, {"name": "other"}], key=keys)
+        )
+        ada = await make_administrator(gateway)
+        ben, eve = await invite(ada, "ben", "member", "acme"), await invite(ada, "eve", "viewer", "other")
+        for secret, user, tags in (
+            (KEY, "ann & co", "team=web"),
+            (KEY, "ann & co", "team=web"),
+            (KEY, "bob", "team=app"),
+            (OTHER_KEY, "eve", "project=secret"),
+        ):
+            await send(gateway, secret, user, tags)
+
+        assert await read_names(ada, "/end-users") == ["ann & co", "bob", "eve"]
+        assert await read_names(ada, "/end-users?sort=-name&account=acme") == ["bob", "ann & co"]
+        assert await read_names(ben, "/end-users?search=ANN") == ["ann & co"]
+        assert await read_names(eve, "/end-users") == ["eve"]
+        assert [await read_names(who, "/tags") for who in (ada, ben, eve)] == [
+            ["project", "team"],
+            ["team"],
+            ["project"],
+        ]
+        assert await read_names(ben, "/tag-values?tag=team") == ["web", "app"]
+        assert await read_names(eve, "/tag-values?tag=team") == []
+        (ann, _), first = await list_all(ben, 1)
+        assert (ann["requests"], ann["prompt_tokens"], ann["completion_tokens"]) == (2, 10, 14)
+        assert first == 2
+        for query in ("since=2020-01-01", "sort=colour", "after=2", "after=x"):
+            assert (await ben.call("GET", f"/end-users?{query}"))[0] == 400, query
+        assert (await ben.call("GET", "/tag-values?tag=a%20b"))[0] == 400
+        assert await read_names(ben, "/tag-values") == []
+
+        _, page = await ben.open("/end-users")
+        links = _SUBJECT.findall(page)
+        assert [html.unescape(link) for link in links] == [
+            "/usage?end_user=ann%20%26%20co&span=7d",
+            "/usage?end_user=bob&span=7d",
+        ]
+        status, shown = await ben.open(html.unescape(links[0]))
+        assert (status, "ann &amp; co" in shown) == (200, True)
+        for person, hidden in ((ben, "eve"), (eve, "bob")):
+            for path in ("/end-users", "/tags", "/tags?tag=team&span=30d"):
+                status, page = await person.open(path)
+                assert (status, f">{hidden}<" in page, ">secret<" in page and person is ben) == (200, False, False), (
+                    path
+                )
+        _, page = await ben.open("/tags?tag=team&search=we&sort=name")
+        assert [html.unescape(link) for link in _SUBJECT.findall(page)] == ["/usage?tag=team%3Dweb&span=7d"]
+        assert 'href="/console/tags?search=we&amp;tag=team&amp;sort=-name"' in page, "an order keeps tag and search"
+        assert "No value matches" in (await ben.open("/tags?tag=team&search=none"))[1]
+        for person in (ada, ben, eve):
+            await person.session.close()
+
+
+async def list_all(person: Person, limit: int) -> tuple[list[dict[str, int]], int]:
+    """All end users, page by page, and their number as the first page tells it."""
+    lines, total, after = [], None, ""
+    while after is not None:
+        status, page = await person.call("GET", f"/end-users?limit={limit}" + (f"&after={after}" if after else ""))
+        assert status == 200, page
+        lines, after, total = [*lines, *page["data"]], page["next"], page["total"] if total is None else total
+    return lines, total or 0
+
+
+async def test_without_users_and_tags_the_pages_say_so(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url)))
+        ada = await make_administrator(gateway)
+        for path, words in (("/end-users", "No end users in this time"), ("/tags", "No tags in this time")):
+            status, page = await ada.open(path)
+            assert (status, words in page) == (200, True), path
+        await ada.session.close()
