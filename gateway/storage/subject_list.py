@@ -55,7 +55,7 @@ async def list_subjects(
     """
     found = [contain_text(word, _COLUMNS.value) for word in words]
     query = (  # only one page is summed in full: all sums of 70,000 rows take twice as long
-        select(_COLUMNS.value, func.count().over())
+        select(_COLUMNS.value, func.count().over().label("total"))
         .where(*write_conditions(subject_filter), _COLUMNS.value != OTHER_VALUES, *found)
         .group_by(_COLUMNS.value)
         .order_by(_write_order(sort), _COLUMNS.value)
@@ -67,7 +67,7 @@ async def list_subjects(
     sums = select(_COLUMNS.value, *_SUMS.values(), _LAST_DAY).where(*write_conditions(own_filter))
     rows = await database.read_long(sums.group_by(_COLUMNS.value))
     found_rows = {row.value: _build_row(*row) for row in rows}
-    return SubjectPage([found_rows[row.value] for row in listed if row.value in found_rows], int(listed[0][1]))
+    return SubjectPage([found_rows[row.value] for row in listed if row.value in found_rows], int(listed[0].total))
 
 
 async def list_tag_names(database: Database, subject_filter: SubjectFilter) -> list[str]:

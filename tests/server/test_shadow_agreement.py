@@ -65,7 +65,8 @@ async def ask(gateway: RunningGateway, client: str = "openai", **body: Any) -> b
     asked = {"model": "fast", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}], **body}
     async with gateway.post(asked, path=PATHS[client]) as response:
         assert response.status == 200, await response.text()
-        return await response.read()
+        body: bytes = await response.read()
+        return body
 
 
 async def find_copy(gateway: RunningGateway) -> RequestRecord:

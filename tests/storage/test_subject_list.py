@@ -92,7 +92,8 @@ async def test_a_search_finds_each_word_in_any_case_and_nothing_is_a_wildcard(da
 
 
 async def test_accounts_keys_and_days_restrict_a_list(database: Database) -> None:
-    mine, theirs = {"account_id": 1}, {"account_id": 2, "account": "other"}
+    mine: dict[str, Any] = {"account_id": 1}
+    theirs: dict[str, Any] = {"account_id": 2, "account": "other"}
     rows = [
         attrs.evolve(ask(1, 5, end_user="ann", tags="team=web"), **mine),
         attrs.evolve(ask(2, 7, end_user="ann", tags="secret=plan", key=21), **theirs),
@@ -109,8 +110,8 @@ async def test_accounts_keys_and_days_restrict_a_list(database: Database) -> Non
     assert await read(account_id=1) == {"ann": 5}
     assert await read(key_id=21) == {"ann": 7}
     assert await read(account_id=1, key_id=21) == {}
-    for whose, names in (({}, ["secret", "team"]), ({"account_id": 1}, ["team"]), ({"account_id": 3}, [])):
-        assert await list_tag_names(database, SubjectFilter("tag", "", TODAY, TODAY, **whose)) == names
+    for account_id, names in ((None, ["secret", "team"]), (1, ["team"]), (3, [])):
+        assert await list_tag_names(database, SubjectFilter("tag", "", TODAY, TODAY, account_id)) == names
 
 
 async def test_what_is_only_counted_together_is_no_line(database: Database) -> None:

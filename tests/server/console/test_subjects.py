@@ -87,12 +87,15 @@ async def test_users_and_tags_are_listed_for_those_who_may_see_them(gateway_with
 
 async def list_all(person: Person, limit: int) -> tuple[list[dict[str, int]], int]:
     """All end users, page by page, and their number as the first page tells it."""
-    lines, total, after = [], None, ""
-    while after is not None:
+    lines: list[dict[str, int]] = []
+    total, after = 0, ""
+    while True:
         status, page = await person.call("GET", f"/end-users?limit={limit}" + (f"&after={after}" if after else ""))
         assert status == 200, page
-        lines, after, total = [*lines, *page["data"]], page["next"], page["total"] if total is None else total
-    return lines, total or 0
+        lines, total = [*lines, *page["data"]], total or page["total"]
+        if page["next"] is None:
+            return lines, total
+        after = page["next"]
 
 
 async def test_without_users_and_tags_the_pages_say_so(gateway_with: StartGateway) -> None:
