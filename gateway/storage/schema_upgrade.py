@@ -26,28 +26,16 @@ _TABLES: Mapping[str, TextClause] = {
 log = structlog.stdlib.get_logger(__name__)
 
 
-async def import_migrations(connection: AsyncConnection) -> None:
-    """Import Alembic if a migration is missing."""
-    if await connection.run_sync(_read_revision) != schema.REVISION:
-        from gateway.storage.migrations import run  # noqa: F401, PLC0415 - see ``upgrade_schema``
-
-
 async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
     """Run the missing migrations on the database ``name``; return whether there were any.
 
     Importing Alembic costs 100 ms and 10 MB, so it is imported only if a migration is missing.
 
-    Raises ``DatabaseStartupError`` if the database is of a newer version, of one before 0.6, or lacks tables.
+    Raises ``DatabaseStartupError`` as ``check_schema``.
     """
-    revision = await connection.run_sync(_read_revision)
+    revision = await check_schema(connection, name)
     if revision == schema.REVISION:
-        await _check_tables(connection)
         return False
-    if revision is not None and revision > schema.REVISION:
-        newer_description = describe_newer(revision, await _read_version(connection))
-        raise DatabaseStartupError(f"The database {name} is {newer_description}")
-    if revision is not None and revision < min(RELEASES.values()):
-        raise DatabaseStartupError(f"The database {name} is {describe_older(revision)}")
     if revision is not None:  # with millions of rows this takes a minute without another log line
         log.info("store_migration_started", schema=revision)
     from gateway.storage.migrations.run import upgrade  # noqa: PLC0415 - see above
@@ -56,6 +44,22 @@ async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
     await connection.exec_driver_sql(write_user_version(dialect=connection.dialect.name))
     log.info("store_migrated", schema=schema.REVISION)
     return True
+
+
+async def check_schema(connection: AsyncConnection, name: str) -> str | None:
+    """Return the revision of the database ``name``, None for an empty one.
+
+    Raises ``DatabaseStartupError`` if the database is of a newer version, of one before 0.6, or lacks tables.
+    """
+    revision = await connection.run_sync(_read_revision)
+    if revision == schema.REVISION:
+        await _check_tables(connection)
+    elif revision is not None and revision > schema.REVISION:
+        newer_description = describe_newer(revision, await _read_version(connection))
+        raise DatabaseStartupError(f"The database {name} is {newer_description}")
+    elif revision is not None and revision < min(RELEASES.values()):
+        raise DatabaseStartupError(f"The database {name} is {describe_older(revision)}")
+    return revision
 
 
 async def _read_version(connection: AsyncConnection) -> str:

@@ -1,25 +1,51 @@
 """Runs migrations over a connection that is already in a transaction: all that are wanted, or none."""
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from alembic import command
 from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 
 def upgrade(connection: Connection) -> None:
     """Bring the schema to the newest revision."""
-    command.upgrade(_configure(connection), "head")
+    _run(connection, lambda revision, _: open_scripts()._upgrade_revs("head", revision))  # noqa: SLF001 - see ``_run``
+
+
+def upgrade_once(connection: Connection) -> None:
+    """Run the next migration, and leave its indexes of tables with rows for later: see ``OnlineOperations``."""
+    steps = open_scripts()._upgrade_revs  # noqa: SLF001 - see ``_run``
+    _run(connection, lambda revision, _: steps("+1", revision), defers_indexes=True)
 
 
 def downgrade(connection: Connection, revision: str) -> None:
     """Take the schema back to an older ``revision``; what that has no place for is deleted."""
-    command.downgrade(_configure(connection), revision)
+    steps = open_scripts()._downgrade_revs  # noqa: SLF001 - see ``_run``
+    _run(connection, lambda current, _: steps(revision, current))
 
 
-def _configure(connection: Connection) -> Config:
+@cache
+def open_scripts() -> ScriptDirectory:
+    """Load every migration."""
+    config = _configure()
+    return ScriptDirectory.from_config(config)
+
+
+def _configure() -> Config:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent))
     config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
     return config
+
+
+def _run(connection: Connection, list_steps: Any, *, defers_indexes: bool = False) -> None:
+    """Do what the functions of ``alembic.command`` do, which load all migrations anew each time."""
+    config = _configure()
+    config.attributes["connection"] = connection
+    config.attributes["defers_indexes"] = defers_indexes
+    scripts = open_scripts()
+    with EnvironmentContext(config, scripts, fn=list_steps):
+        scripts.run_env()

@@ -19,18 +19,15 @@ from gateway.storage.async_engine import AsyncConnection, AsyncEngine, create_as
 from gateway.storage.data_folder import DataFolderDamaged
 from gateway.storage.database import Database, DatabaseStartupError, RowRefused, StoreSize
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.functions import create_functions
 from gateway.storage.postgres.hosts import FAILURES, SUSPECT_S, Connection
-from gateway.storage.postgres.sole_user import WRITE_ALONE, DatabaseInUse, DatabaseUser, SoleUser
+from gateway.storage.postgres.migration import Check, migrate
+from gateway.storage.postgres.sole_user import DatabaseInUse, DatabaseUser, SoleUser
 from gateway.storage.postgres.timeline import NewestTimeline
-from gateway.storage.postgres.values import mend, widen_columns
+from gateway.storage.postgres.values import mend
 from gateway.storage.row_mapping import build_audit_row
-from gateway.storage.schema_upgrade import import_migrations, upgrade_schema
 from gateway.storage.stored_credit import StoredCredit
 
 T = TypeVar("T")
-Check = Callable[[AsyncConnection], Awaitable[None]]
-"""Checks a database, which may be of an earlier version or empty."""
 MakeCredit = Callable[[Database], StoredCredit]
 """Makes the object that updates the credit leases of a node with its writes."""
 
@@ -47,10 +44,6 @@ _MEASURE_INTERVAL_S = 60.0
 _START_LOCK_TIMEOUT_S = 3.0
 """Seconds that a starting gateway waits for the one it replaces to release the database."""
 _IS_READ_ONLY = text("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean")
-_PUT_OLDEST_SCHEMA = text("""
-INSERT INTO cluster (name, value) VALUES ('oldest', :oldest) ON CONFLICT (name) DO UPDATE SET value = excluded.value
-""").bindparams(oldest=schema.OLDEST.encode())
-"""Running nodes read this row with each beat."""
 _READ_SIZE = text("SELECT pg_database_size(current_database())")
 _READ_ONLY = "25006"
 """SQLSTATE for a write to a server that takes none, such as a former primary that is a standby now."""
@@ -92,20 +85,7 @@ class PostgresDatabase(Database):
 
         Raises ``DatabaseStartupError``, ``OSError``.
         """
-        async with self._writer.begin() as connection:
-            await connection.execute(text("SET LOCAL statement_timeout = 0"))
-            await connection.execute(text("SET LOCAL lock_timeout = 0"))
-            # Importing Alembic from a slow disk on a busy machine takes longer than a request may pause. The probes of
-            # other nodes wait for the lock: nothing that can come before is done under it.
-            await connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '5min'"))
-            await import_migrations(connection)
-            await connection.execute(WRITE_ALONE)  # another node may be migrating the schema
-            if check is not None:
-                await check(connection)
-            if await upgrade_schema(connection, self.name):
-                await widen_columns(connection)
-                await create_functions(connection)
-                await connection.execute(_PUT_OLDEST_SCHEMA)
+        await migrate(self._writer, self.name, check)
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         return await self._run_to_end(self._write(work, audit))

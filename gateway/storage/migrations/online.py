@@ -1,0 +1,67 @@
+"""Alembic's operations on a PostgreSQL database: columns are made wide, and indexes can be left for later."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic.ddl.postgresql import PostgresqlImpl
+from sqlalchemy.schema import CreateIndex
+from typing_extensions import override
+
+from gateway.storage.postgres.unfinished import DELETE_ROW, PUT_ROW, UNFINISHED
+
+
+class OnlineOperations(PostgresqlImpl):
+    """What Alembic does in PostgreSQL; the class itself registers it.
+
+    A new column has its final type at once: to widen it later would write a table with millions of rows anew, and hold
+    up whatever uses the table. With the option ``defers_indexes`` an index of a table with rows becomes a row of the
+    table ``cluster``, from which ``storage/postgres/migration.py`` builds the index without a lock on the table.
+    """
+
+    __dialect__ = "postgresql"
+
+    @override
+    def add_column(self, table_name: str, column: sa.Column[Any], **options: Any) -> None:
+        _widen(column)
+        super().add_column(table_name, column, **options)
+
+    @override
+    def create_table(self, table: sa.Table, **options: Any) -> None:
+        for column in table.columns:
+            _widen(column)
+        super().create_table(table, **options)
+
+    @override
+    def create_index(self, index: sa.Index, **options: Any) -> None:
+        if not self._is_deferred(index):
+            super().create_index(index, **options)
+            return
+        index.dialect_options["postgresql"]["concurrently"] = True
+        statement = str(CreateIndex(index).compile(dialect=self.dialect))
+        self._execute(PUT_ROW, name=f"{UNFINISHED}{index.name}", value=statement.encode())
+
+    @override
+    def drop_index(self, index: sa.Index, **options: Any) -> None:
+        if self.context_opts.get("defers_indexes"):
+            self._execute(DELETE_ROW, name=f"{UNFINISHED}{index.name}")
+            options["if_exists"] = True
+        super().drop_index(index, **options)
+
+    def _is_deferred(self, index: sa.Index) -> bool:
+        if index.unique or index.table is None or not self.context_opts.get("defers_indexes"):
+            return False
+        has_rows = sa.select(sa.exists(sa.select(sa.literal(1)).select_from(sa.table(index.table.name))))
+        return bool(self._execute(has_rows).scalar_one())
+
+    def _execute(self, statement: sa.Executable, **values: object) -> sa.CursorResult[Any]:
+        if self.connection is None:
+            raise RuntimeError("migrations run on a connection")
+        return self.connection.execute(statement, values)
+
+
+def _widen(column: sa.Column[Any]) -> None:
+    """Give a column the type to which ``storage/postgres/values.py`` would widen it."""
+    if isinstance(column.type, sa.Integer):
+        column.type = sa.BigInteger()
+    elif isinstance(column.type, sa.String):
+        column.type = sa.Text(collation="C")

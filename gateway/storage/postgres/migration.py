@@ -1,0 +1,175 @@
+"""Upgrades the schema of a PostgreSQL database while nodes of the version before go on with it.
+
+Each migration is a transaction of its own, and none waits long for the lock of a table: whatever needs the table later
+waits behind it. ``storage/migrations/online.py`` keeps columns and indexes from holding up a large table. An upgrade that
+ends half-way is taken up by the next start.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import cycle
+from typing import TypeVar
+
+import structlog
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from gateway.storage import schema
+from gateway.storage.async_engine import AsyncConnection, AsyncEngine
+from gateway.storage.postgres.functions import create_functions
+from gateway.storage.postgres.sole_user import WRITE_ALONE
+from gateway.storage.postgres.unfinished import DELETE_ROW, LIST_UNFINISHED, PUT_ROW, UNFINISHED
+from gateway.storage.postgres.values import widen_columns
+from gateway.storage.schema_upgrade import check_schema, upgrade_schema
+from gateway.storage.schema_version import write_user_version
+
+T = TypeVar("T")
+Check = Callable[[AsyncConnection], Awaitable[None]]
+"""Checks a database, which may be of an earlier version or empty."""
+
+_TRY_LOCK = text("SELECT pg_try_advisory_lock(7130004)")
+_UNLOCK = text("SELECT pg_advisory_unlock(7130004)")
+_LOCK_WAITS_S = (0.4, 0.4, 0.4, 1.2)
+"""Seconds that the attempts of a transaction wait for each lock, in turn: probes of other nodes wait up to 1.5 s.
+
+The server ends a vacuum of its own that holds a lock up, but only after ``deadlock_timeout``: one second.
+"""
+_SET_LIMITS = text("""
+SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', :lock, true),
+    set_config('idle_in_transaction_session_timeout', '5min', true)
+""")
+_PAUSE_S = 0.3
+"""Seconds between two attempts, in which others go on."""
+_LOCKED = ("55P03", "40P01")
+"""SQLSTATE for a lock that was not granted in time, and for a deadlock."""
+_FUNCTIONS = f"{UNFINISHED}functions"
+"""The row that stands for the functions of this version, which are made after the last migration."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+async def migrate(engine: AsyncEngine, name: str, check: Check | None) -> None:
+    """Bring the schema of the database ``name`` up to date, unless ``check`` raises an error.
+
+    Raises ``DatabaseStartupError``, ``OSError``, and the errors of SQLAlchemy; connections of ``engine`` must be closed
+    then, because one of them may hold the lock of upgrades.
+    """
+    async with engine.connect() as connection:
+        async with _begin(connection):
+            if check is not None:
+                await check(connection)
+            revision = await check_schema(connection, name)
+        if revision == schema.REVISION and not await _list_unfinished(connection):
+            return
+        # Before the first lock, because loading Alembic from a slow disk takes seconds, and only if it is needed.
+        import gateway.storage.migrations.online  # noqa: F401, PLC0415 - registers its class
+        from gateway.storage.migrations.run import open_scripts  # noqa: PLC0415
+
+        open_scripts()
+        await _lock_upgrades(connection)
+        async with _begin(connection):
+            revision = await check_schema(connection, name)  # another node may have upgraded it meanwhile
+        if revision is None or revision < schema.OLDEST:
+            await _upgrade_alone(connection, name)
+        else:
+            await _upgrade_beside_others(connection, name)
+        async with connection.begin():
+            await connection.execute(_UNLOCK)
+
+
+async def _upgrade_alone(connection: AsyncConnection, name: str) -> None:
+    """Upgrade a database that no node may go on with in one transaction."""
+    async with _begin(connection):
+        await connection.execute(WRITE_ALONE)
+        if await upgrade_schema(connection, name):
+            await _create_rest(connection)
+
+
+async def _upgrade_beside_others(connection: AsyncConnection, name: str) -> None:
+    from gateway.storage.migrations.run import upgrade_once  # noqa: PLC0415 - see ``migrate``
+
+    async def run_next() -> bool:
+        revision = await check_schema(connection, name)
+        if revision == schema.REVISION:
+            return False
+        log.info("store_migration_started", schema=revision)
+        await connection.execute(PUT_ROW, {"name": _FUNCTIONS, "value": b""})
+        await connection.run_sync(upgrade_once)
+        await connection.exec_driver_sql(write_user_version(dialect="postgresql"))
+        return True
+
+    async def finish() -> None:
+        """Exclude writes: one of them must not find functions of two versions."""
+        await connection.execute(WRITE_ALONE)
+        await _create_rest(connection)
+        await connection.execute(DELETE_ROW, {"name": _FUNCTIONS})
+
+    while await _retry(connection, run_next):
+        pass
+    await _retry(connection, finish)
+    for index, statement in await _list_unfinished(connection):
+        await _build_index(connection, index, statement)
+    log.info("store_migrated", schema=schema.REVISION)
+
+
+async def _create_rest(connection: AsyncConnection) -> None:
+    """Create what belongs to the schema and is in no migration."""
+    await widen_columns(connection)
+    await create_functions(connection)
+    # Running nodes read this row with each beat.
+    await connection.execute(PUT_ROW, {"name": "oldest", "value": schema.OLDEST.encode()})
+
+
+async def _build_index(connection: AsyncConnection, row_name: str, statement: str) -> None:
+    """Build an index without a lock that excludes writes. This waits for every transaction that has begun before."""
+    driver = (await connection.get_raw_connection()).driver_connection
+    if driver is None:
+        raise RuntimeError("a connection has a driver")
+    log.info("store_index_started", name=row_name.removeprefix(UNFINISHED))
+    await driver.execute("SET statement_timeout = 0")
+    await driver.execute("SET lock_timeout = 0")
+    # Of an index whose node died the database has kept a part, which no query uses.
+    await driver.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{row_name.removeprefix(UNFINISHED)}"')
+    await driver.execute(statement)
+    await driver.execute("RESET statement_timeout")
+    await driver.execute("RESET lock_timeout")
+    async with _begin(connection):
+        await connection.execute(DELETE_ROW, {"name": row_name})
+
+
+async def _list_unfinished(connection: AsyncConnection) -> list[tuple[str, str]]:
+    """Return the names of the rows that an upgrade has left, and their statements."""
+    async with _begin(connection):
+        return [(row.name, row.statement) for row in await connection.execute(LIST_UNFINISHED)]
+
+
+async def _retry(connection: AsyncConnection, work: Callable[[], Awaitable[T]]) -> T:
+    """Run ``work`` in a transaction, again and again until it got its locks in time."""
+    for wait_s in cycle(_LOCK_WAITS_S):
+        try:
+            async with _begin(connection, wait_s):
+                return await work()
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) not in _LOCKED:
+                raise
+            log.info("store_migration_waits", error=str(error.orig).partition("\n")[0])
+        await asyncio.sleep(_PAUSE_S)
+    raise AssertionError
+
+
+async def _lock_upgrades(connection: AsyncConnection) -> None:
+    """Let one node upgrade at a time. Waiting in the server would hold up the building of an index there."""
+    while True:
+        async with connection.begin():
+            if (await connection.execute(_TRY_LOCK)).scalar_one():
+                return
+        await asyncio.sleep(_PAUSE_S)
+
+
+@asynccontextmanager
+async def _begin(connection: AsyncConnection, lock_wait_s: float = 0.0) -> AsyncIterator[None]:
+    """Begin a transaction without time limits except one for each lock; 0 is none."""
+    async with connection.begin():
+        await connection.execute(_SET_LIMITS, {"lock": f"{lock_wait_s * 1000:.0f}"})
+        yield

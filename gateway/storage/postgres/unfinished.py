@@ -1,0 +1,13 @@
+"""Rows of the table ``cluster`` that tell what an upgrade of the schema has yet to do."""
+
+from sqlalchemy import text
+
+UNFINISHED = "unfinished "
+"""The names of the rows begin with this word."""
+LIST_UNFINISHED = text(
+    "SELECT name, convert_from(value, 'UTF8') AS statement FROM cluster WHERE starts_with(name, :prefix)"
+).bindparams(prefix=UNFINISHED)
+PUT_ROW = text("""
+INSERT INTO cluster (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+""")
+DELETE_ROW = text("DELETE FROM cluster WHERE name = :name")

@@ -1,0 +1,184 @@
+"""A PostgreSQL database is upgraded in use: nothing waits long for the upgrade, and one that dies is taken up."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+from sqlalchemy import Connection, MetaData, insert
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from gateway.storage.database import Database, DatabaseStartupError
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.database import open_address
+from gateway.storage.row_mapping import build_request_row
+from gateway.storage.schema import REVISION
+from tests.support.any_user import AnyUser
+from tests.support.gateway_process import eventually
+from tests.support.postgres import SharedPostgres
+from tests.support.request_records import make_row
+from tests.support.schema_fixtures import migrate
+
+OLDER = "0027"
+"""The schema of 0.9.0, whose nodes go on beside this version."""
+WITHIN_S = 60.0
+_ENTRY = "INSERT INTO entries (account_id, kind, amount_nanos, at_ms) VALUES (1, 'top_up', 5, 7)"
+_UPGRADER = """
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = 7130004 AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+_REVISION = "SELECT version_num FROM alembic_version"
+_UNFINISHED = "SELECT count(*) FROM cluster WHERE starts_with(name, 'unfinished ')"
+_SHAPE = {
+    "columns": """
+        SELECT table_name, column_name, data_type, collation_name, is_nullable FROM information_schema.columns
+        WHERE table_schema = current_schema() AND table_name <> 'alembic_version' ORDER BY 1, 2
+    """,
+    "indexes": """
+        SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid), indisvalid FROM pg_index
+        WHERE indrelid IN (SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace) ORDER BY 1
+    """,
+    "functions": """
+        SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = current_schema()::regnamespace ORDER BY 1
+    """,
+}
+
+
+@pytest.fixture
+async def url(shared_postgres: SharedPostgres) -> str:
+    """A database of the older version with a request and an entry."""
+    server = await shared_postgres.get_server()
+    made = await server.make_database()
+    await server.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public", made.rpartition("/")[2])
+    engine = create_async_engine(made.replace("postgresql://", "postgresql+asyncpg://"))
+    async with engine.begin() as connection:
+        await connection.run_sync(make_older)
+    await engine.dispose()
+    return made
+
+
+def make_older(connection: Connection) -> None:
+    migrate(connection, OLDER)
+    tables = MetaData()
+    tables.reflect(connection, only=["requests"])
+    requests = tables.tables["requests"]
+    row = build_request_row(make_row("older"))
+    connection.execute(insert(requests), [{name: value for name, value in row.items() if name in requests.c}])
+    connection.exec_driver_sql(_ENTRY)
+
+
+@pytest.fixture
+async def observer(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection that sees the database, and another node's part in it."""
+    connection = await asyncpg.connect(url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def other(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url)
+    yield connection
+    await connection.close()
+
+
+async def open_node(url: str) -> Database:
+    return await open_address(Address(url), AnyUser(), None, None)
+
+
+async def read_shape(connection: asyncpg.Connection) -> dict[str, list[tuple[Any, ...]]]:
+    return {name: [tuple(row) for row in await connection.fetch(query)] for name, query in _SHAPE.items()}
+
+
+async def find_table(connection: asyncpg.Connection, table: str) -> int:
+    """Return the number of a table's file, which changes if the table is written anew."""
+    number: int = await connection.fetchval("SELECT pg_relation_filenode($1::regclass)", table)
+    return number
+
+
+async def test_an_upgraded_database_is_the_one_that_is_made_now_and_no_table_is_written_anew(
+    url: str, observer: asyncpg.Connection, shared_postgres: SharedPostgres
+) -> None:
+    before = [await find_table(observer, table) for table in ("requests", "entries", "keys")]
+    await (await open_node(url)).close()
+    assert [await find_table(observer, table) for table in ("requests", "entries", "keys")] == before
+    made = await asyncpg.connect(await (await shared_postgres.get_server()).make_database())
+    assert await read_shape(observer) == await read_shape(made)
+    await made.close()
+    assert (await observer.fetchval(_REVISION), await observer.fetchval(_UNFINISHED)) == (REVISION, 0)
+    assert await observer.fetchval("SELECT count(*) FROM requests") == 1
+
+
+async def test_nodes_that_start_together_upgrade_a_database_once(url: str, observer: asyncpg.Connection) -> None:
+    nodes = await asyncio.gather(*(open_node(url) for _ in range(3)))
+    for node in nodes:
+        await node.check_writable()
+        await node.close()
+    assert (await observer.fetchval(_REVISION), await observer.fetchval(_UNFINISHED)) == (REVISION, 0)
+
+
+async def test_an_upgrade_that_waits_for_a_table_holds_up_no_other(
+    url: str, observer: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    """A long read has the table. What another node reads and writes meanwhile ends before the read does."""
+    async with other.transaction():
+        await other.execute("SELECT count(*) FROM requests")
+        upgrade = asyncio.create_task(open_node(url))
+        await eventually(lambda: observer.fetchval(_UPGRADER), WITHIN_S)
+        async with asyncio.timeout(WITHIN_S):
+            for _ in range(20):
+                async with observer.transaction():
+                    await observer.execute("SELECT pg_advisory_xact_lock_shared(7130001)")
+                    await observer.execute(_ENTRY)
+                    await observer.execute("SELECT count(*) FROM requests")
+                await asyncio.sleep(0.1)  # the upgrade tries again and again
+        assert not upgrade.done()
+        assert await observer.fetchval(_REVISION) == OLDER
+    await (await upgrade).close()
+    assert await observer.fetchval(_REVISION) == REVISION
+
+
+async def wait_at_a_table(other: asyncpg.Connection) -> None:
+    await other.execute("SELECT count(*) FROM keys")  # 0035 changes the table
+
+
+async def wait_at_the_functions(other: asyncpg.Connection) -> None:
+    await other.execute("SELECT pg_advisory_xact_lock_shared(7130001)")
+
+
+async def wait_at_an_index(other: asyncpg.Connection) -> None:
+    await other.execute("SELECT 1")  # what it sees, an index must have
+
+
+HELD_UP: dict[str, tuple[Callable[[asyncpg.Connection], Awaitable[None]], str, str]] = {
+    "table": (wait_at_a_table, "0034", "SELECT true"),
+    "functions": (wait_at_the_functions, REVISION, "SELECT true"),
+    "index": (wait_at_an_index, REVISION, "SELECT count(*) > 0 FROM pg_index WHERE NOT indisvalid"),
+}
+"""What holds the upgrade up; the schema that is reached by then, and what else tells that."""
+
+
+@pytest.mark.parametrize("place", HELD_UP)
+async def test_an_upgrade_that_dies_half_way_is_taken_up(
+    url: str, observer: asyncpg.Connection, other: asyncpg.Connection, shared_postgres: SharedPostgres, place: str
+) -> None:
+    hold_up, reached, is_there = HELD_UP[place]
+
+    async def has_come_so_far() -> bool:
+        return await observer.fetchval(_REVISION) == reached and bool(await observer.fetchval(is_there))
+
+    async with other.transaction(isolation="repeatable_read"):
+        await hold_up(other)
+        upgrade = asyncio.create_task(open_node(url))
+        await eventually(has_come_so_far, WITHIN_S)
+        await observer.execute("SELECT pg_terminate_backend($1)", await observer.fetchval(_UPGRADER))
+        with pytest.raises(DatabaseStartupError):
+            await upgrade
+        assert await observer.fetchval(_REVISION) == reached
+        assert await observer.fetchval(_UNFINISHED)
+    await (await open_node(url)).close()
+    made = await asyncpg.connect(await (await shared_postgres.get_server()).make_database())
+    assert await read_shape(observer) == await read_shape(made)
+    await made.close()
+    assert (await observer.fetchval(_REVISION), await observer.fetchval(_UNFINISHED)) == (REVISION, 0)
