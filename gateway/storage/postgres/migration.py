@@ -1,8 +1,8 @@
 """Upgrades the schema of a PostgreSQL database while nodes of the version before go on with it.
 
 Each migration is a transaction of its own, and none waits long for the lock of a table: whatever needs the table later
-waits behind it. ``storage/migrations/online.py`` keeps columns and indexes from holding up a large table. An upgrade that
-ends half-way is taken up by the next start.
+waits behind it. Columns and indexes do not hold up a large table either (``storage/migrations/online.py``). An upgrade
+that ends half-way is taken up by the next start.
 """
 
 import asyncio
@@ -126,7 +126,7 @@ async def _build_index(connection: AsyncConnection, row_name: str, statement: st
     driver = (await connection.get_raw_connection()).driver_connection
     if driver is None:
         raise RuntimeError("a connection has a driver")
-    log.info("store_index_started", name=row_name.removeprefix(UNFINISHED))
+    log.info("store_index_started", job=row_name.removeprefix(UNFINISHED))
     await driver.execute("SET statement_timeout = 0")
     await driver.execute("SET lock_timeout = 0")
     # Of an index whose node died the database has kept a part, which no query uses.
