@@ -27,7 +27,6 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.server.connection_limits import compute_limits
 from gateway.server.context import SERVICES, DrainState, Services
 from gateway.server.protocol import GatewayRunner
-from gateway.server.tls_site import TlsSite
 from gateway.services import describe_channels
 from gateway.systemd import ServiceManager
 
@@ -118,7 +117,8 @@ async def _end_reloads(reloads: set[asyncio.Task[None]]) -> AsyncIterator[None]:
 def _make_site(runner: GatewayRunner, sock: socket.socket, certificate: ServerCertificate | None) -> web.SockSite:
     if certificate is None:
         return web.SockSite(runner, sock, backlog=BACKLOG)
-    return TlsSite(runner, sock, ssl_context=certificate.context, backlog=BACKLOG)
+    site: web.SockSite = load("server.tls_site:TlsSite")(runner, sock, ssl_context=certificate.context, backlog=BACKLOG)
+    return site
 
 
 def _announce(options: AppOptions, host: str, port: int) -> str:

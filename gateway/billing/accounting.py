@@ -14,8 +14,6 @@ from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import CreditSpec, build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.balance import Balance, Owner, OwnerId, UtcDay
-from gateway.domain.credit import CreditFigures
-from gateway.domain.leased_balance import LeasedBalance
 from gateway.domain.ledger import CounterDifference, LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.errors import InvalidRequest, StoreUnavailable
@@ -24,6 +22,7 @@ from gateway.storage.ledger import LedgerRepository
 if TYPE_CHECKING:
     from gateway.billing import reconcile
     from gateway.billing.live_limits import LiveLimits
+    from gateway.domain.credit import CreditFigures
 
 Fields = dict[str, Any]
 MAX_BALANCE_NANOS = 2**62
@@ -155,9 +154,8 @@ class AccountingService:
             (number, balance) for (kind, number), balance in self._whole_balances.items() if kind == owner
         ]
         own_balances = self._balances.list_balances(owner)
-        return whole_balances + [
-            (number, balance) for number, balance in own_balances if not isinstance(balance, LeasedBalance)
-        ]
+        # A leased balance is a class below: this node's part of a balance that the other list has whole.
+        return whole_balances + [(number, balance) for number, balance in own_balances if type(balance) is Balance]
 
     def day_at(self, now_s: float) -> UtcDay:
         return self._balances.day_at(now_s)
@@ -263,7 +261,7 @@ class AccountingService:
         return balance, day
 
 
-def _build_cluster_balance(owner: Account | ApiKey, figures: CreditFigures, day: UtcDay) -> Balance:
+def _build_cluster_balance(owner: Account | ApiKey, figures: "CreditFigures", day: UtcDay) -> Balance:
     """Return the whole balance of ``owner`` from the store's figures, including other nodes' spending."""
     whole_balance = Balance("account" if isinstance(owner, Account) else "key")
     whole_balance.set_quota(owner.quota, day)

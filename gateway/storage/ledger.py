@@ -11,7 +11,6 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import DAY_S, UtcDay
-from gateway.domain.credit import BalanceId, CreditFigures
 from gateway.domain.ledger import (
     ClusterAudit,
     KeyTotals,
@@ -45,13 +44,14 @@ from gateway.storage.unstorable import UnstorableFile, post_separately
 
 if TYPE_CHECKING:  # of a node of a cluster, or of accounts with a time zone
     from gateway.domain.account_zone import AccountZone
+    from gateway.domain.credit import BalanceId, CreditFigures
     from gateway.storage.stored_credit import StoredCredit
     from gateway.storage.stored_notes import StoredNotes
 
 _DAY_MS = DAY_S * 1000
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 T = TypeVar("T")
-DecideCredit = Callable[[CreditFigures], tuple[LedgerEntry, AuditRow | None]]
+DecideCredit = Callable[["CreditFigures"], tuple[LedgerEntry, AuditRow | None]]
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -265,7 +265,7 @@ class LedgerRepository:
 
         return await self._database.write(work)
 
-    async def find_figures(self, balances: Sequence[BalanceId]) -> Mapping[BalanceId, CreditFigures] | None:
+    async def find_figures(self, balances: Sequence["BalanceId"]) -> "Mapping[BalanceId, CreditFigures] | None":
         return None if self._database.credit is None else await self._database.credit.find_figures(balances)
 
     async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
@@ -390,7 +390,7 @@ def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> Co
     return func.sum(case((condition, amount), else_=0))
 
 
-def _find_balance_id(entry: LedgerEntry) -> BalanceId:
+def _find_balance_id(entry: LedgerEntry) -> "BalanceId":
     return ("account", entry.account_id) if entry.key_id is None else ("key", entry.key_id)
 
 
