@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-from gateway.formats.chat.anthropic.passthrough_body import drop_billing_line
+from gateway.formats.chat.anthropic.billing_line import drop_billing_line
 from gateway.providers.base import Body, Quirk
 
 

@@ -14,8 +14,9 @@ from operator import itemgetter
 from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
+from gateway.formats.chat.anthropic.billing_line import drop_billing_line
 from gateway.formats.chat.anthropic.model_features import parse_claude_features
-from gateway.formats.chat.anthropic.request_tools import BILLING_LINE, TOOL_REFERENCE, describe_tool
+from gateway.formats.chat.anthropic.request_tools import TOOL_REFERENCE, describe_tool
 from gateway.formats.chat.anthropic.request_writer import build_call_id, misses_thought
 from gateway.formats.chat.call_ids import find_unused_id
 from gateway.formats.chat.model import GEMINI_PREFIX
@@ -91,18 +92,6 @@ def _make_id_unique(block: Body, used_ids: set[str], open_calls: dict[str, list[
             unused_id = open_calls[call_id].pop(0) if open_calls.get(call_id) else call_id
         return block if unused_id == call_id else block | {field: unused_id}
     return block
-
-
-def drop_billing_line(body: Body) -> None:
-    """Drop the system text that Claude Code writes only for Anthropic (see ``BILLING_LINE``)."""
-    system = body.get("system")
-    if isinstance(system, list) and any(map(_is_billing_line, system)):
-        body["system"] = [block for block in system if not _is_billing_line(block)]
-
-
-def _is_billing_line(block: Any) -> bool:
-    text = block.get("text") if isinstance(block, dict) else None
-    return isinstance(text, str) and text.startswith(BILLING_LINE)
 
 
 def _build_message(message: Body, *, is_claude: bool) -> Body:

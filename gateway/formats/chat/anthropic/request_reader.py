@@ -18,8 +18,8 @@ from gateway.domain.usage import parse_count
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.adaptations import Adaptations, check_choice
+from gateway.formats.chat.anthropic.billing_line import BILLING_LINE
 from gateway.formats.chat.anthropic.request_tools import (
-    BILLING_LINE,
     describe_tool,
     find_cache_control,
     find_text,

@@ -15,9 +15,6 @@ from gateway.formats.chat import model as chat
 from gateway.formats.chat.adaptations import Adaptations
 from gateway.formats.wire.fields import Body, name_json_type
 
-BILLING_LINE = "x-anthropic-billing-header:"
-"""Prefix of a system text that Claude Code writes only for Anthropic. It differs between sessions and would defeat the
-prompt cache of any other provider."""
 TOOL_REFERENCE = "tool_reference"
 """Type of a block in a tool result that names a tool (.../tool-use/tool-search-tool)."""
 _STRING_SCHEMA: Body = {"type": "string"}
