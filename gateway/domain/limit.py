@@ -17,9 +17,7 @@ from gateway.domain.price import usd
 from gateway.frozen import frozen
 
 SubjectKind = Literal["key", "account", "user", "session", "tag", "model"]
-SUBJECT_KINDS: tuple[SubjectKind, ...] = ("key", "account", "user", "session", "tag", "model")
-KINDS_WITH_DETAIL: tuple[SubjectKind, ...] = ("tag", "model")
-"""Kinds that name something: ``tag:team``, ``model:gpt-5*``."""
+"""Tags and models have a detail: ``tag:team``, ``model:gpt-5*``."""
 
 
 @frozen
@@ -115,19 +113,6 @@ class Limit:
             return f"models {self.detail}"
         value = subject.partition(":")[2]
         return f"tag {self.detail}={value}" if self.kind == "tag" else f"{self.kind} {value!r}"
-
-
-@frozen
-class SubjectFacts:
-    """What decides to which subjects a request belongs."""
-
-    account_id: int
-    key_id: int
-    key_name: str
-    model: str
-    end_user: str = ""
-    session: str = ""
-    tags: str = ""
 
 
 LimitCharge = tuple[str, str, int]

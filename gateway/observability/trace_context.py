@@ -23,7 +23,6 @@ MAX_STATE_CHARS = 512
 _PARENT_PATTERN = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _PRINTABLE = re.compile(r"[\t\x20-\x7e]*\Z")
 _SAMPLED = 1
-LogEvent = MutableMapping[str, Any]
 
 
 @attrs.define(eq=False)

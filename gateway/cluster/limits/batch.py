@@ -1,7 +1,7 @@
 """One command to the server of rate limits, and its answer. ``gateway.domain.limit_server`` describes both."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 
@@ -11,9 +11,6 @@ KIND_CHECK, KIND_UNITS, KIND_PERMIT = 0, 1, 2
 """Kinds of calls: check only; take units; take units and count the running request."""
 REQUESTS: Literal[0] = 0
 TOKENS: Literal[1] = 1
-
-AheadRequest = tuple[Any, int, int, int, int]
-"""The name of a subject, ``REQUESTS`` or ``TOKENS``, the units to take ahead, the limit per minute and the burst."""
 
 
 class LimitBatch:
