@@ -160,7 +160,7 @@ class Proxy:
         """
         if self.broken_off:
             raise _make_shutdown_error()  # ``check_running``, without its call
-        targets, loop = ctx.target_list, asyncio.get_running_loop()
+        targets, loop = ctx.target_list, self.timer.loop
         async for attempt in (attempts := Attempts(self, ctx, client, int(self.clock()))):
             if attempt.target.place is not None:
                 lower_reservation(ctx)
@@ -274,7 +274,7 @@ class Attempts:
         proxy, targets = self._proxy, self._ctx.target_list
         if not targets.prepare_retry(failed, error):
             return False
-        loop = asyncio.get_running_loop()
+        loop = proxy.timer.loop
         ends_at = loop.time() + RETRY_WAIT_S
         proxy.waiting += 1
         try:

@@ -1,6 +1,5 @@
 """Relay of a stream: first the wait for its first event, then the hot path to its end."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 
@@ -69,7 +68,7 @@ class StreamTimeouts:
         self.timer = timer
         self._give_up = give_up
         self._keep_alive = keep_alive
-        self._loop = asyncio.get_running_loop()
+        self._loop = timer.loop
         self._started = self._loop.time()
         self.event_at: float | None = None
         self.written_at: float | None = None
@@ -163,7 +162,7 @@ class ProviderStream:
         self._events_before_noise = self._noise_before = 0
         self.share: ReadingShare | None = None
         self.large_bytes = 0
-        self._time = asyncio.get_running_loop().time
+        self._time = timeouts.timer.loop.time
 
     async def await_first_event(self, *, comments: bool) -> None:
         """Read until an event is complete or, with ``comments``, a comment is due. ``held`` has the output.
@@ -320,7 +319,7 @@ class OpenStream:
         self._client_stream = client_stream
         self._sound_type = sound_type
         self._last = b""
-        self._time = asyncio.get_running_loop().time
+        self._time = self._timeouts.timer.loop.time
 
     async def run(self, settle: Callable[[ProviderError | None], None]) -> ProviderError | None:
         """Relay the stream to its end. Return the error that ended it; None for a complete stream.

@@ -77,8 +77,8 @@ class ActiveInference:
         headers = request.headers
         self.has_rare_headers = has_rare_headers = not _RARE_HEADERS.isdisjoint(map(str.lower, headers))
         self.idempotency_key = find_name(request, operation) if has_rare_headers else NO_IDEMPOTENCY_KEY
-        self.loop = loop = asyncio.get_running_loop()
-        self.task = asyncio.current_task()
+        self.loop = loop = services.proxy.timer.loop
+        self.task = asyncio.current_task(loop)
         self._drain: DrainedStream | None = None
         context.caller = request[CALLER]
         context.operation = operation
