@@ -55,8 +55,10 @@ class Connector:
         try:
             if origin.scheme == "https" and self._context is None:
                 self._context = self._open_tls_context()
-            sock = await self._open_socket(origin)
-            await self._attach(sock, origin, connection)
+            if origin.scheme == "http" and origin.proxy is None:
+                await self._dial_plain(origin, connection)
+            else:
+                await self._attach(await self._open_socket(origin), origin, connection)
         except ssl.SSLError as error:
             raise ProviderBadResponse(
                 "The provider's TLS certificate or handshake was not accepted", phase="connect"
@@ -70,6 +72,24 @@ class Connector:
 
     async def close(self) -> None:
         await self._names.close()
+
+    async def _dial_plain(self, origin: Origin, connection: Connection) -> None:
+        """Connect to ``origin`` without TLS and proxy.
+
+        If there is only one address, the event loop opens the socket: uvloop connects a socket of its own with a third
+        of the CPU time of one that it is given.
+        """
+        infos = await self._names.find(origin.host, origin.port)
+        if len(infos) > 1 or infos[0][0] != socket.AF_INET:
+            await self._attach(await self._connect(origin.host, origin.port), origin, connection)
+            return
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: connection, *infos[0][4][:2])
+        except BaseException as error:
+            connection.abort()
+            if isinstance(error, OSError | RuntimeError):
+                raise self._make_dial_error(origin.host, origin.port, error) from error
+            raise
 
     async def _open_socket(self, origin: Origin) -> socket.socket:
         if origin.proxy is None:
@@ -96,8 +116,11 @@ class Connector:
                 infos, happy_eyeballs_delay=EYEBALLS_S, interleave=1, loop=asyncio.get_running_loop()
             )
         except (OSError, RuntimeError) as error:
-            self._names.forget(host, port)  # its address may have changed
-            raise ConnectionError(f"{host}:{port}: {error}") from error  # the log names the address
+            raise self._make_dial_error(host, port, error) from error
+
+    def _make_dial_error(self, host: str, port: int, error: Exception) -> ConnectionError:
+        self._names.forget(host, port)  # its address may have changed
+        return ConnectionError(f"{host}:{port}: {error}")  # the log names the address
 
     async def _reach_by_socks(self, origin: Origin, proxy: URL, port: int) -> socket.socket:
         from python_socks import ProxyConnectionError, ProxyType  # noqa: PLC0415 - only if a channel has one
