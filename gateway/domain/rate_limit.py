@@ -186,7 +186,10 @@ def spend_all(rates: Iterable[Rate], cost: int, now_s: float) -> RateLimitWindow
         if (
             not strictest_limit
             or burst_left < min_remaining
-            or (burst_left == min_remaining and (new_tat, -limit) > (latest_tat, -strictest_limit))
+            or (
+                burst_left == min_remaining
+                and (new_tat > latest_tat or (new_tat == latest_tat and limit < strictest_limit))
+            )
         ):
             strictest_limit, min_remaining, latest_tat = limit, burst_left, new_tat
     return RateLimitWindow(strictest_limit, min_remaining, latest_tat - now_s)

@@ -91,21 +91,15 @@ async def request_context(request: web.Request, handler: Handler) -> web.StreamR
 
 
 def _log_request(request: web.Request, ctx: RequestContext, status: int, started_at: float) -> None:
-    row = ctx.record
-    fields: dict[str, object] = {
-        "request_id": ctx.id,
-        "method": request.method,
-        "path": request.path,
-        "status": status,
-        "total_ms": round((time.monotonic() - started_at) * 1000),
-    }
+    row, path, total_ms = ctx.record, request.path, round((time.monotonic() - started_at) * 1000)
+    fields: dict[str, object] = {}
     if row is None:
-        fields["path"] = mask_keys(request.path)
-        if status < _ERROR_STATUS and request.path.startswith(_OPERATOR_PREFIXES):
+        fields = {"request_id": ctx.id, "method": request.method, "path": mask_keys(path), "status": status}
+        if status < _ERROR_STATUS and path.startswith(_OPERATOR_PREFIXES):
             # The console and the command line send many requests: only errors are logged at level "info".
-            log.debug("request_served", **fields)
+            log.debug("request_served", **fields, total_ms=total_ms)
         else:
-            log.info("request_served", **fields)
+            log.info("request_served", **fields, total_ms=total_ms)
         return
     if row.overrun_nanos:
         fields["overrun_nanos"] = row.overrun_nanos
@@ -113,9 +107,13 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
         fields["code"] = mask_keys(row.error_code)
     if row.client_request_id:
         fields["client_request_id"] = row.client_request_id
-    fields["path"] = mask_name(request.path)
     log.info(
         "request_settled",
+        request_id=ctx.id,
+        method=request.method,
+        path=mask_name(path),
+        status=status,
+        total_ms=total_ms,
         **fields,
         account=mask_name(row.account),
         key=mask_name(row.key_name),

@@ -42,6 +42,7 @@ _MS_PER_S = 1_000
 _S_PER_MINUTE = 60
 _MINUTES_PER_HOUR = 60
 _MAX_RESET_S = 99 * 3_600  # upper limit of reported resets
+_SLACK_MS = 0.0005  # a reset of 9 ms may be slightly more than 9 ms as a float, and must not become 10 ms
 
 
 class RawResponse(web.StreamResponse):
@@ -204,24 +205,20 @@ def build_limits(status: RateLimitStatus) -> dict[str, str]:
     ``time.Duration``: ``20ms``, ``1.5s``, ``6m0s``, ``1h0m0.25s`` (OpenAI API reference, "Rate limits in headers").
     """
     headers: dict[str, str] = {}
-    for unit, window in (("requests", status.requests), ("tokens", status.tokens)):
-        if window is not None:
-            # Rounded before ceil: the float 0.009 is slightly more than 9 ms and would become 10 ms.
-            ms = math.ceil(round(min(window.reset_s, _MAX_RESET_S) * _MS_PER_S, 3))
-            headers |= _build_window(unit, window.limit, window.remaining, ms)
+    if (window := status.requests) is not None:
+        headers["x-ratelimit-limit-requests"] = str(window.limit)
+        headers["x-ratelimit-remaining-requests"] = str(window.remaining)
+        ms = math.ceil(min(window.reset_s, _MAX_RESET_S) * _MS_PER_S - _SLACK_MS)
+        headers["x-ratelimit-reset-requests"] = _build_duration(ms)
+    if (window := status.tokens) is not None:
+        headers["x-ratelimit-limit-tokens"] = str(window.limit)
+        headers["x-ratelimit-remaining-tokens"] = str(window.remaining)
+        ms = math.ceil(min(window.reset_s, _MAX_RESET_S) * _MS_PER_S - _SLACK_MS)
+        headers["x-ratelimit-reset-tokens"] = _build_duration(ms)
     return headers
 
 
-@lru_cache(256)
-def _build_window(unit: str, limit: int, remaining: int, reset_ms: int) -> dict[str, str]:
-    """Build the headers of one limit. Most requests have the same as an earlier one; do not change the result."""
-    return {
-        f"x-ratelimit-limit-{unit}": str(limit),
-        f"x-ratelimit-remaining-{unit}": str(remaining),
-        f"x-ratelimit-reset-{unit}": _build_duration(reset_ms),
-    }
-
-
+@lru_cache(1024)
 def _build_duration(ms: int) -> str:
     """Format milliseconds like Go: the largest unit first, no unit left out after it, no trailing zeros."""
     if ms < _MS_PER_S:
