@@ -91,7 +91,7 @@ def read_arrived_json(
         raise _make_too_large(request.client_max_size)
     if exchange is not None:
         exchange.note_request(body)
-    return parse_json_object(body, exact=True), mention in body
+    return parse_json_object(body, exact=True), body.find(mention) >= 0  # ``in`` raises and catches a TypeError first
 
 
 def _check_type(request: web.Request) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
-from sqlalchemy import Table
+from sqlalchemy import Boolean, Table
 
 from gateway.storage.async_engine import AsyncConnection
 
@@ -20,6 +20,9 @@ MIN_COPIED_ROWS = 32
 ROWS_PER_INSERT = 16
 """Rows that one statement inserts into SQLite: each statement opens tables and indexes, and releases the interpreter's
 lock. The values of 16 rows stay below 999, the most that older versions of SQLite take."""
+
+
+_Positions = tuple[int, ...]
 
 
 class _SqliteInsert(NamedTuple):
@@ -38,31 +41,36 @@ class BulkInsert:
         self._start = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES"
         numbers = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
         self._nullable = tuple(position for position, name in enumerate(columns) if table.c[name].nullable)
-        self._sqlite_by_nulls: dict[tuple[int, ...], _SqliteInsert] = {}
-        self.sqlite = self._write_sqlite(()).single
+        self._flags = tuple(
+            position for position, name in enumerate(columns) if isinstance(table.c[name].type, Boolean)
+        )
+        self._sqlite_by_literals: dict[tuple[_Positions, _Positions], _SqliteInsert] = {}
+        self.sqlite = self._write_sqlite((), ()).single
         self._postgresql_statement = f"{self._start} ({numbers}){on_conflict}"
 
     def run_sqlite(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
         """Insert ``rows`` in the caller's thread, as part of the current transaction. Raises ``sqlite3.Error``.
 
-        A column that is NULL in all rows is no parameter: the driver looks for an adapter of each None, which takes
-        longer than five numbers.
+        A column that is NULL or false in all rows is no parameter: the driver looks for an adapter of each None and
+        each bool, which takes longer than five numbers.
         """
         nulls = tuple(position for position in self._nullable if all(row[position] is None for row in rows))
-        insert = self._sqlite_by_nulls.get(nulls) or self._write_sqlite(nulls)
-        parameters = [tuple(compress(row, insert.bound)) for row in rows] if nulls else rows
+        falses = tuple(position for position in self._flags if all(row[position] is False for row in rows))
+        insert = self._sqlite_by_literals.get((nulls, falses)) or self._write_sqlite(nulls, falses)
+        parameters = [tuple(compress(row, insert.bound)) for row in rows] if nulls or falses else rows
         full_rows = len(rows) - len(rows) % ROWS_PER_INSERT
         if full_rows:
             groups = (parameters[start : start + ROWS_PER_INSERT] for start in range(0, full_rows, ROWS_PER_INSERT))
             connection.executemany(insert.multiple, (tuple(chain.from_iterable(group)) for group in groups))
         connection.executemany(insert.single, parameters[full_rows:])
 
-    def _write_sqlite(self, nulls: tuple[int, ...]) -> _SqliteInsert:
-        bound = tuple(position not in nulls for position in range(len(self._columns)))
-        row = f"({', '.join('?' if is_bound else 'NULL' for is_bound in bound)})"
+    def _write_sqlite(self, nulls: _Positions, falses: _Positions) -> _SqliteInsert:
+        literals = dict.fromkeys(nulls, "NULL") | dict.fromkeys(falses, "0")
+        bound = tuple(position not in literals for position in range(len(self._columns)))
+        row = f"({', '.join(literals.get(position, '?') for position in range(len(self._columns)))})"
         multiple = f"{self._start} {', '.join([row] * ROWS_PER_INSERT)}{self._on_conflict}"
         insert = _SqliteInsert(f"{self._start} {row}{self._on_conflict}", multiple, bound)
-        self._sqlite_by_nulls[nulls] = insert
+        self._sqlite_by_literals[nulls, falses] = insert
         return insert
 
     async def run(self, connection: AsyncConnection, rows: list[tuple[Any, ...]]) -> None:
