@@ -74,12 +74,13 @@ class KeptExchange:
     Attributes:
         error: the error with which the request ended; None: none, or the request runs.
         has_failure: whether a part of the request has failed, such as a response of a session.
+        goes_on: whether the request has begun something that may fail later, such as a video.
         loss: why nothing is kept; None if something may be.
     """
 
     __slots__ = (
         "_answer", "_ctx", "_is_unwanted", "_media_type", "_memory", "_only_failed", "_request", "_services",
-        "_size", "_started_at", "_store", "_times", "error", "has_failure", "loss",
+        "_size", "_started_at", "_store", "_times", "error", "goes_on", "has_failure", "loss",
     )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, services: KeepingServices, *, only_failed: bool) -> None:
@@ -97,7 +98,7 @@ class KeptExchange:
         self._size = 0
         self._is_unwanted = False
         self.error: GatewayError | None = None
-        self.has_failure = False
+        self.has_failure = self.goes_on = False
         self.loss: LossReason | None = None
 
     def note_request(self, body: bytes | bytearray) -> None:
@@ -157,7 +158,8 @@ class KeptExchange:
         record, attempts = self._ctx.record, self._ctx.attempts
         failed = self.has_failure or any(attempt.failure is not None for attempt in attempts)
         failed = failed or (record is not None and record.outcome not in NON_FAILURES)
-        if record is None or self._is_unwanted or (self._only_failed and not failed) or not self._is_still_allowed():
+        is_unwanted = self._is_unwanted or (self._only_failed and not failed and not self.goes_on)
+        if record is None or is_unwanted or not self._is_still_allowed():
             self._release()
             return
         owner = self._build_owner()
@@ -171,7 +173,8 @@ class KeptExchange:
         extra_bytes = sum(len(part.content) for part in parts if part.kind == "provider_error")
         self._memory.used += extra_bytes
         secrets = [secret for attempt in attempts for secret in attempt.channel.secrets]
-        self._store.keep(owner, self._size + extra_bytes, self._make_builder(parts, secrets))
+        is_held = self._only_failed and not failed
+        self._store.keep(owner, self._size + extra_bytes, self._make_builder(parts, secrets), is_held=is_held)
         self._size = 0
 
     def _is_still_allowed(self) -> bool:

@@ -26,7 +26,7 @@ bodies = Table(
 """A row for each request with kept bodies.
 
 ``expires_ms`` is 0 once they are deleted and their bytes must be erased. ``segment`` is null if nothing could be kept;
-``loss`` says why.
+``loss`` says why, or is ``held`` as long as bodies in a segment are shown only if their request turns out to fail.
 """
 
 body_segments = Table(

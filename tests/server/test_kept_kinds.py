@@ -19,6 +19,7 @@ from tests.support.admin_calls import AdminApi
 from tests.support.fault_scene import UNHURRIED, until
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.kept_requests import config, find_store, show
+from tests.support.openai_videos import Play
 from tests.support.realtime_provider import PRICES, Event, ProviderSession, RealtimeProvider
 from tests.support.scripted_upstream import COMPLETION, Received, ScriptedUpstream, Step, answer, chat_script
 from tests.support.secret_samples import SECRETS
@@ -493,3 +494,39 @@ async def test_a_video_job_is_kept_with_its_end(gateway_with: StartGateway) -> N
         assert SECRETS["github"] not in ended["content"]
         assert (await AdminApi(videos.gateway)("POST", "/bodies/delete", {"request": request_id}))["requests"] == 1
         await show(videos.gateway, request_id, 404)
+
+
+async def test_with_errors_a_video_job_is_kept_only_if_it_fails(gateway_with: StartGateway) -> None:
+    plays = {"fails": Play(polls=["failed"]), "waits": Play(polls=["queued"], hint_ms=600_000)}
+    async with open_video_gateway(gateway_with, plays=plays, requests={"keep_bodies": "errors"}) as videos:
+        heard = {prompt: await videos.submit(prompt) for prompt in ("a cat", "fails", "waits")}
+        ids = {prompt: answer.headers["X-Request-Id"] for prompt, answer in heard.items()}
+        store = find_store(videos.gateway)
+        assert store is not None
+        assert await store.read(ids["waits"]) is None  # its end is not known
+        for prompt in ("a cat", "fails"):
+            await videos.finish(heard[prompt].json["id"])
+        await AdminApi(videos.gateway)("POST", f"/videos/{heard['waits'].json['id']}/cancel")
+        asked, answered, ended = (await show(videos.gateway, ids["fails"]))["bodies"]
+        assert orjson.loads(asked["content"])["prompt"] == "fails"
+        assert orjson.loads(answered["content"])["status"] in {"queued", "in_progress"}
+        assert orjson.loads(ended["content"])["status"] == "failed"
+        for prompt in ("a cat", "waits"):
+            await show(videos.gateway, ids[prompt], 404)
+        assert (await store.describe()).requests == 3
+        await store.sweep()
+        assert (await store.describe()).requests == 1
+        await show(videos.gateway, ids["fails"])
+
+
+async def test_with_errors_nothing_is_kept_of_what_completes_later(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(say("one"))], [answer(say("two"))]) as up:
+        client = Client(await gateway_with(responses_config(up, "errors")))
+        (line_id,) = await client.run_batch([line("hello")])
+        request_id, queued = await client.call("POST", RESPONSES, BACKGROUND)
+        await client.await_status(f"{RESPONSES}/{queued['id']}")
+        for ended_id in (line_id, request_id):
+            await show(client.gateway, ended_id, 404)
+        store = find_store(client.gateway)
+        assert store is not None
+        assert (store.memory.used, (await store.describe()).bytes) == (0, 0)

@@ -138,6 +138,7 @@ async def _complete_submit(
         body = orjson.dumps(build_video(job, find_status_words(request, job)))
         if active.exchange is not None:
             active.exchange.note_answer(body, _JSON_TYPE)
+            active.exchange.goes_on = True
         await key.keep(body)
     except GatewayError as error:
         if active.exchange is not None:

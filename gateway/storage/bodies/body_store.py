@@ -2,11 +2,9 @@
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
@@ -24,12 +22,9 @@ from gateway.storage.bodies.packing import PackDamaged, pack_parts, unpack_parts
 from gateway.storage.bodies.resealing import reseal_frames
 from gateway.storage.bodies.segments import MAX_SEGMENT_BYTES, Location, Segments
 from gateway.storage.bodies.shared_bodies import SharedBodies
-from gateway.storage.bodies.waiting import OpenRequest, WaitingBodies, WaitingMemory
+from gateway.storage.bodies.waiting import OpenRequest, WaitingBodies, WaitingMemory, WaitingQueue
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 
-MAX_BATCH_BYTES = 4 * 1024 * 1024
-"""Bodies that are written before their rows are stored in one commit."""
-MAX_BATCH_REQUESTS = 200
 MAX_LOSS_ROWS = 1_000
 """Requests of which nothing is kept and whose rows wait to be stored. Further ones are only counted."""
 WRITE_DELAY_S = 1.0
@@ -93,8 +88,7 @@ class BodyStore:
         self._lock, self._move_lock = asyncio.Lock(), asyncio.Lock()
         self._wake = asyncio.Event()
         self._batch_is_full = asyncio.Event()
-        self._queue: deque[WaitingBodies] = deque()
-        self._queued_bytes = 0
+        self._queue = WaitingQueue()
         self._unstored: list[BodyEntry] = []
         self._is_open = self._is_closed = False
         self._applied_keep_ms: float = float("inf")
@@ -107,12 +101,17 @@ class BodyStore:
         """Why bodies cannot be written or moved at the moment; empty if they can."""
         return self._disk_problem or ("" if self.shared is None else self.shared.problem)
 
-    def keep(self, owner: BodyOwner, size: int, build: Callable[[], Sequence[BodyPart]]) -> None:
-        """Have the bodies that ``build`` returns written soon. Their ``size`` is counted in ``memory`` already."""
-        self._queue.append(WaitingBodies(owner, size, build))
-        self._queued_bytes += size
+    def keep(
+        self, owner: BodyOwner, size: int, build: Callable[[], Sequence[BodyPart]], *, is_held: bool = False
+    ) -> None:
+        """Have the bodies that ``build`` returns written soon. Their ``size`` is counted in ``memory`` already.
+
+        ``is_held``: they stay hidden until the log has a row of the request. If it failed they are shown then, else
+        destroyed.
+        """
+        self._queue.add(WaitingBodies(owner, size, build, is_held))
         self._wake.set()
-        if self._queued_bytes > MAX_BATCH_BYTES:
+        if self._queue.has_full_batch:
             self._batch_is_full.set()
 
     def prepare(self, work: Callable[[], T]) -> "asyncio.Future[T] | None":
@@ -238,9 +237,8 @@ class BodyStore:
             count = len(self._queue)  # what comes meanwhile waits for others, too
             while count > 0:
                 if self.shared is not None:
-                    waiting = islice(self._queue, MAX_BATCH_REQUESTS)
-                    await self._hide_unreadable(self.shared, {one.owner.account_id for one in waiting})
-                batch = self._take_batch()
+                    await self._hide_unreadable(self.shared, self._queue.list_next_accounts())
+                batch = self._queue.take_batch()
                 count -= len(batch)
                 entries, size = await self._in_thread(self._write_batch, batch)
                 self._unstored += entries
@@ -302,8 +300,8 @@ class BodyStore:
     async def _delete(self, body_filter: BodyFilter, build_audit: BuildAudit | None) -> DeletedBodies:
         with suppress(OSError):  # rows can be hidden although the disk cannot be written
             await self._write_waiting()
-        async with self._lock:
-            self._drop_waiting(body_filter)
+        async with self._lock:  # what could not be written has no row yet that a deletion could hide
+            self.memory.used -= self._queue.drop(body_filter.covers)
         account_id = find_key_account(body_filter)
         # First: what fails or ends after this goes on in a sweep.
         requests = await self._hide(body_filter, build_audit, key_account_id=account_id)
@@ -313,14 +311,6 @@ class BodyStore:
         if self.shared is not None:
             await self.shared.erase_deleted(self._now_ms())
         return DeletedBodies(requests, await self._index.count_pending())
-
-    def _drop_waiting(self, body_filter: BodyFilter) -> None:
-        """Drop what could not be written: it has no row yet that a deletion could hide."""
-        kept = [waiting for waiting in self._queue if not body_filter.covers(waiting.owner)]
-        dropped_bytes = sum(waiting.size for waiting in self._queue) - sum(waiting.size for waiting in kept)
-        self._queue = deque(kept)
-        self._queued_bytes -= dropped_bytes
-        self.memory.used -= dropped_bytes
 
     async def _hide(
         self, body_filter: BodyFilter, build_audit: BuildAudit | None = None, *, key_account_id: int | None = None
@@ -362,6 +352,7 @@ class BodyStore:
             await self._open()
         while await self._index.mark_ownerless_deleted() >= MARKED_PER_STEP:  # also of requests that ran at the time
             pass
+        await self._index.settle_held()
         with suppress(OSError):  # the shared store does not answer: the next sweep tries again
             if self.shared is None or self.shared.leads():  # others would repeat what the leader does
                 for account_id in await self._index.list_pending_keys():  # of a deletion that was cut off
@@ -424,7 +415,7 @@ class BodyStore:
                     async with self._lock:
                         await self._in_thread(self._segments.close)
                     await asyncio.shield(asyncio.ensure_future(self.move_finished()))
-        self._queue.clear()
+        self._queue.drop(lambda _: True)
         async with self._lock:
             self._is_closed = True
             self._thread.shutdown()
@@ -454,15 +445,6 @@ class BodyStore:
             log.warning("bodies_missing", rows=rows, reason="segments of kept bodies do not exist any more")
         self._is_open = True
 
-    def _take_batch(self) -> list[WaitingBodies]:
-        batch: list[WaitingBodies] = []
-        size = 0
-        while self._queue and size < MAX_BATCH_BYTES and len(batch) < MAX_BATCH_REQUESTS:
-            batch.append(self._queue.popleft())
-            size += batch[-1].size
-        self._queued_bytes -= size
-        return batch
-
     def _write_batch(self, batch: Sequence[WaitingBodies]) -> tuple[list[BodyEntry], int]:
         """Write a batch, in the thread; return its rows and its size. What cannot be written is lost."""
         entries: list[BodyEntry] = []
@@ -485,7 +467,7 @@ class BodyStore:
                     location = self._segments.append(content)
                 except OSError as error:
                     problem, loss = str(error), "disk"
-            entries.append(self._build_entry(owner, location, loss))
+            entries.append(self._build_entry(owner, location, loss, is_held=waiting.is_held))
         self._note_problem(problem)
         return entries, sum(waiting.size for waiting in batch)
 
@@ -504,8 +486,11 @@ class BodyStore:
             raise FrameDamaged("the data key of this account was destroyed")
         return unpack_parts(packed)
 
-    def _build_entry(self, owner: BodyOwner, location: Location | None, loss: LossReason | None) -> BodyEntry:
-        return BodyEntry(owner, self._now_ms() + self._find_bounds().keep_ms, self._index.node, location, loss)
+    def _build_entry(
+        self, owner: BodyOwner, location: Location | None, loss: LossReason | None, *, is_held: bool = False
+    ) -> BodyEntry:
+        expires_ms = self._now_ms() + self._find_bounds().keep_ms
+        return BodyEntry(owner, expires_ms, self._index.node, location, loss, is_held and location is not None)
 
     async def _store_rows(self) -> None:
         if self._unstored:

@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, Row, and_, case, delete, exists, func, or_
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.kept_body import BodyFilter, BodyOwner, LossReason
+from gateway.domain.request_log import NON_FAILURES
 from gateway.frozen import frozen
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
@@ -14,7 +15,7 @@ from gateway.storage.bodies.segments import Location
 from gateway.storage.bulk import BulkInsert
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
-from gateway.storage.schema import accounts
+from gateway.storage.schema import accounts, requests
 from gateway.storage.schema_bodies import bodies, body_key_versions, body_segments
 
 ERASED_PER_STEP = 500
@@ -27,6 +28,10 @@ SHARED_KEYS = "*"
 """In place of a node: the data keys of all nodes, in the shared store."""
 IS_MOVED = exists().where(_segments.node == _columns.node, _segments.segment == _columns.segment)
 """Whether the segment of a row was moved to a shared store."""
+_HELD = "held"
+"""In place of a loss: bodies of a request that has begun something, such as a video. They are kept only if it fails."""
+_HAS_FAILED = requests.c.outcome.not_in(NON_FAILURES)
+_IS_SHOWN = or_(_columns.loss != _HELD, exists().where(requests.c.id == _columns.request_id, _HAS_FAILED))
 _DELETED_VALUES = {"expires_ms": 0, "end_user": "", "session": ""}
 _NEW_VALUES = ", ".join(
     f"{column.name} = "
@@ -46,13 +51,17 @@ _FRAME_COLUMNS = (_columns.request_id, _columns.account_id, _columns.segment, _c
 
 @frozen
 class BodyEntry:
-    """A row of the index. ``location`` is None if nothing was kept; ``loss`` says why."""
+    """A row of the index. ``location`` is None if nothing was kept; ``loss`` says why.
+
+    ``is_held``: the row is found only once the row of its request in the log says that it failed.
+    """
 
     owner: BodyOwner
     expires_ms: int
     node: str
     location: Location | None
     loss: LossReason | None = None
+    is_held: bool = False
 
 
 class BodyIndex:
@@ -76,8 +85,8 @@ class BodyIndex:
         await self._database.write_shared(work)
 
     async def find(self, request_id: str, now_ms: int) -> BodyEntry | None:
-        """Return the row of a request; None if it has none, or if its bodies have expired or were deleted."""
-        query = select(bodies).where(_columns.request_id == request_id, _columns.expires_ms > now_ms)
+        """Return the row of a request; None if it has none, or if its bodies have expired, are held or were deleted."""
+        query = select(bodies).where(_columns.request_id == request_id, _columns.expires_ms > now_ms, _IS_SHOWN)
         rows = await self._database.read(query)
         return _parse(rows[0]) if rows else None
 
@@ -86,7 +95,7 @@ class BodyIndex:
 
         ``reads_moved``: also those in segments that any node has moved to the shared store.
         """
-        is_kept = _columns.request_id.in_(list(request_ids)), _columns.expires_ms > now_ms
+        is_kept = _columns.request_id.in_(list(request_ids)), _columns.expires_ms > now_ms, _IS_SHOWN
         is_readable = and_(*self._in_segments())
         is_readable = or_(is_readable, IS_MOVED) if reads_moved else is_readable
         rows = await self._database.read(select(_columns.request_id).where(*is_kept, is_readable))
@@ -214,6 +223,21 @@ class BodyIndex:
             is_theirs = _columns.account_id.in_(ids[start : start + ACCOUNTS_PER_STEP])
             await self._database.change(update(bodies).where(is_here, is_theirs).values(**_DELETED_VALUES))
 
+    async def settle_held(self) -> None:
+        """Hide the held bodies of requests that have ended without a failure, and end the hold of those that failed.
+
+        That of all nodes: they may be gone.
+        """
+        is_held = _columns.loss == _HELD, _columns.expires_ms > 0
+        query = select(_columns.request_id, _HAS_FAILED.label("has_failed"))
+        query = query.join_from(bodies, requests, requests.c.id == _columns.request_id).where(*is_held)
+        while rows := await self._database.read_long(query.limit(ERASED_PER_STEP)):
+            for has_failed in {bool(row.has_failed) for row in rows}:
+                ended_ids = [row.request_id for row in rows if bool(row.has_failed) is has_failed]
+                values = {"loss": ""} if has_failed else _DELETED_VALUES
+                statement = update(bodies).where(_columns.request_id.in_(ended_ids), *is_held)
+                await self._database.change(statement.values(**values))
+
     async def shorten(self, keep_ms: float, *, of_all_nodes: bool = False) -> None:
         """Let bodies of this node (or ``of_all_nodes``) expire ``keep_ms`` after the start of a request at most."""
         expires_ms = _columns.started_ms + int(keep_ms)
@@ -291,15 +315,17 @@ def _build_row(entry: BodyEntry) -> tuple[Any, ...]:
     owner, location = entry.owner, entry.location
     place = (None, 0, 0) if location is None else (location.segment, location.position, location.bytes)
     names = owner.end_user, owner.session
-    times = owner.started_ms, entry.expires_ms
+    times, loss = (owner.started_ms, entry.expires_ms), _HELD if entry.is_held else entry.loss or ""
     return (
-        owner.request_id, owner.account_id, owner.key_id, *names, *times, entry.node, *place, entry.loss or ""
+        owner.request_id, owner.account_id, owner.key_id, *names, *times, entry.node, *place, loss
     )  # fmt: skip
 
 
 def _parse(row: Row[Any]) -> BodyEntry:
     owner = BodyOwner(row.request_id, row.account_id, row.key_id, row.started_ms, row.end_user, row.session)
-    return BodyEntry(owner, row.expires_ms, row.node, _parse_location(row), row.loss or None)
+    is_held = row.loss == _HELD
+    loss = None if is_held else row.loss or None
+    return BodyEntry(owner, row.expires_ms, row.node, _parse_location(row), loss, is_held)
 
 
 def _parse_location(row: Row[Any]) -> Location | None:

@@ -1,6 +1,8 @@
 """The bodies that are in memory: those of running requests, and those that wait to be written."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Protocol
 
 import attrs
@@ -9,6 +11,9 @@ from gateway.domain.kept_body import BodyOwner, BodyPart
 from gateway.frozen import frozen
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+"""Bodies that are written before their rows are stored in one commit."""
+MAX_BATCH_REQUESTS = 200
 
 
 class OpenRequest(Protocol):
@@ -28,8 +33,54 @@ class WaitingMemory:
 
 @frozen
 class WaitingBodies:
-    """The bodies of a request that wait to be written. ``build`` returns them; it runs in the writer's thread."""
+    """The bodies of a request that wait to be written.
+
+    Attributes:
+        build: returns them; it runs in the writer's thread.
+        is_held: whether they are shown only if the request fails, which is not known yet.
+    """
 
     owner: BodyOwner
     size: int
     build: Callable[[], Sequence[BodyPart]]
+    is_held: bool = False
+
+
+class WaitingQueue:
+    """What waits to be written, in order."""
+
+    def __init__(self) -> None:
+        self._queue: deque[WaitingBodies] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def has_full_batch(self) -> bool:
+        return self._bytes > MAX_BATCH_BYTES
+
+    def add(self, waiting: WaitingBodies) -> None:
+        self._queue.append(waiting)
+        self._bytes += waiting.size
+
+    def list_next_accounts(self) -> set[int]:
+        """Return the accounts of the next batch, and perhaps of later ones."""
+        return {waiting.owner.account_id for waiting in islice(self._queue, MAX_BATCH_REQUESTS)}
+
+    def take_batch(self) -> list[WaitingBodies]:
+        batch: list[WaitingBodies] = []
+        size = 0
+        while self._queue and size < MAX_BATCH_BYTES and len(batch) < MAX_BATCH_REQUESTS:
+            batch.append(self._queue.popleft())
+            size += batch[-1].size
+        self._bytes -= size
+        return batch
+
+    def drop(self, covers: Callable[[BodyOwner], bool]) -> int:
+        """Drop the bodies of the owners for which ``covers`` returns True; return their size in bytes."""
+        kept = [waiting for waiting in self._queue if not covers(waiting.owner)]
+        dropped_bytes = self._bytes - sum(waiting.size for waiting in kept)
+        self._queue = deque(kept)
+        self._bytes -= dropped_bytes
+        return dropped_bytes
