@@ -14,12 +14,13 @@ from gateway.domain.audit_log import AuditRow
 from gateway.domain.keep_rule import BodyBounds
 from gateway.domain.kept_body import BodyFilter, BodyOwner, BodyPart, DeletedBodies, LossReason, StoredBodies
 from gateway.errors import StoreUnavailable
+from gateway.storage.bodies.account_deletions import AccountDeletions
 from gateway.storage.bodies.data_keys import DataKeys
 from gateway.storage.bodies.errors import BodiesOutOfReach, BodiesUnreadable
 from gateway.storage.bodies.framing import FrameDamaged
 from gateway.storage.bodies.index import MARKED_PER_STEP, BodyEntry, BodyIndex, find_key_account
 from gateway.storage.bodies.packing import PackDamaged, pack_parts, unpack_parts
-from gateway.storage.bodies.resealing import reseal_frames
+from gateway.storage.bodies.resealing import list_unreadable, reseal_frames
 from gateway.storage.bodies.segments import MAX_SEGMENT_BYTES, Location, Segments
 from gateway.storage.bodies.shared_bodies import SharedBodies
 from gateway.storage.bodies.waiting import OpenRequest, WaitingBodies, WaitingMemory, WaitingQueue
@@ -90,7 +91,8 @@ class BodyStore:
         self._batch_is_full = asyncio.Event()
         self._queue = WaitingQueue()
         self._unstored: list[BodyEntry] = []
-        self._is_open = self._is_closed = False
+        self._is_open = self._is_closed = self._has_checked_keys = False
+        self._deletions = AccountDeletions(index, shares_keys=shared is not None)
         self._applied_keep_ms: float = float("inf")
         self._disk_problem = ""
         self.memory = WaitingMemory()
@@ -170,6 +172,7 @@ class BodyStore:
             await shared.prepare()
             await shared.check_owner()
             await self._reseal(shared)
+            await self._hide_former(shared)
             if shared.problem and not finished:  # else only the next sweep would tell that the store works again
                 await self._sweep_shared(shared)
                 await self._destroy_unused_shared_keys(shared)
@@ -194,6 +197,18 @@ class BodyStore:
                 frames = await self._index.list_frames(self._index.node, numbers[0])
                 await self._in_thread(reseal_frames, self._segments, frames, changes)
                 done.add(numbers[0])
+
+    async def _hide_former(self, shared: SharedBodies) -> None:
+        """Hide what an earlier process has sealed with a destroyed key, and was killed before it could hide that."""
+        async with self._lock:
+            if self._has_checked_keys or self._is_closed:
+                return
+            frames = await self._index.list_frames(self._index.node)
+            versions = await self._index.find_key_versions({account_id for _, account_id, _ in frames})
+            suspects = [frame for frame in frames if versions.get(frame[1])]
+            for request_id in await self._in_thread(list_unreadable, self._segments, suspects, shared.keys.find_boxes):
+                await self._index.mark_deleted(BodyFilter(request_id=request_id))
+        self._has_checked_keys = True
 
     async def _move(self, shared: SharedBodies, number: int, path: Path, size: int) -> None:
         """Move a segment. If frames of it are erased meanwhile, its copy has them: then the next move does it."""
@@ -303,10 +318,12 @@ class BodyStore:
         async with self._lock:  # what could not be written has no row yet that a deletion could hide
             self.memory.used -= self._queue.drop(body_filter.covers)
         account_id = find_key_account(body_filter)
-        # First: what fails or ends after this goes on in a sweep.
-        requests = await self._hide(body_filter, build_audit, key_account_id=account_id)
-        if account_id is not None:
-            requests += await self._destroy_keys(account_id)
+        if account_id is None:  # first: what fails or ends after this goes on in a sweep
+            requests = await self._hide(body_filter, build_audit)
+        else:
+            with self._deletions.run(account_id):
+                requests = await self._hide(body_filter, build_audit, key_account_id=account_id)
+                requests += await self._destroy_keys(account_id)
         await self._erase_deleted()
         if self.shared is not None:
             await self.shared.erase_deleted(self._now_ms())
@@ -324,12 +341,15 @@ class BodyStore:
             requests, audit = requests + marked, None
         return requests
 
-    async def _destroy_keys(self, account_id: int) -> int:
+    async def _destroy_keys(self, account_id: int, *, is_repeated: bool = False) -> int:
         """Destroy the data keys of an account, and hide what was sealed with them since its bodies were hidden.
 
-        Another node that has one of them in memory forgets it, and hides what it has sealed with it.
+        Another node that has one of them in memory forgets it, and hides what it has sealed with it. ``is_repeated``:
+        only if the deletion has not ended meanwhile.
         """
         async with self._lock:
+            if is_repeated and account_id not in await self._index.list_pending_keys():
+                return 0
             if self.shared is None:
                 await self._in_thread(self._data_keys.destroy, account_id)
             else:
@@ -355,8 +375,8 @@ class BodyStore:
         await self._index.settle_held()
         with suppress(OSError):  # the shared store does not answer: the next sweep tries again
             if self.shared is None or self.shared.leads():  # others would repeat what the leader does
-                for account_id in await self._index.list_pending_keys():  # of a deletion that was cut off
-                    await self._destroy_keys(account_id)
+                for account_id in await self._deletions.list_cut_off():
+                    await self._destroy_keys(account_id, is_repeated=True)
                 await self._index.remove_key_versions()
         await self._erase_deleted()
         async with self._lock:

@@ -19,6 +19,8 @@ _PURPOSE = "bodies"
 _SUFFIX = ".key"
 _DEAD_SUFFIX = ".dead"
 _VERSION_SUFFIX = ".version"
+MAX_KEYS_IN_MEMORY = 10_000
+"""More than the accounts of one batch by far: what a key has sealed is stored before the key is forgotten."""
 
 
 class KeyFiles(Protocol):
@@ -56,7 +58,10 @@ class DataKeys:
 
         Raises ``OSError``; ``DecryptionFailed`` if the master key is another.
         """
-        box = self._boxes.get(account_id) or self.find_box(account_id) or self._make_box(account_id, self.files.write)
+        box = self._boxes.pop(account_id, None) or self.find_box(account_id)
+        box = box or self._make_box(account_id, self.files.write)
+        if len(self._boxes) >= MAX_KEYS_IN_MEMORY:
+            del self._boxes[next(iter(self._boxes))]  # the one that was used longest ago
         self._boxes[account_id] = box
         return box
 
@@ -207,6 +212,7 @@ class MovedKeyFiles:
             self._moved[account_id] = sealed
             self._store.write(account_id, sealed)
             self._local.destroy(account_id)
+            self._checked_accounts.discard(account_id)
 
     def write(self, account_id: int, sealed: bytes) -> None:
         with self._lock:
@@ -237,12 +243,14 @@ class MovedKeyFiles:
         A key that was moved from this disk was made before, too. If it is in the store, the next ``read`` destroys it.
         """
         with self._lock:
-            self._checked_accounts.add(account_id)
             if account_id in self._moved:
                 self._destroyed[account_id] = self._moved.pop(account_id)
-            if self._local.read(account_id) is None or self._local.read_version(account_id) == version:
+            if self._local.read(account_id) is None:
                 return False
-            return self._local.destroy(account_id)
+            if self._local.read_version(account_id) != version:
+                return self._local.destroy(account_id)
+            self._checked_accounts.add(account_id)
+            return False
 
     def list_outage_accounts(self) -> list[int]:
         """Return the accounts with a key that was made while the store did not answer, which has another one."""
@@ -260,10 +268,12 @@ class MovedKeyFiles:
         with self._lock:
             self._local.write_version(account_id, version)
             self._local.write(account_id, sealed)
+            self._checked_accounts.add(account_id)
 
     def destroy_outage_key(self, account_id: int) -> None:
         """Destroy the data key on this disk."""
         with self._lock:
+            self._checked_accounts.discard(account_id)
             self._local.destroy(account_id)
 
 

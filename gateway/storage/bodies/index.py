@@ -137,11 +137,11 @@ class BodyIndex:
         rows = await self._database.read_long(query if segment is None else query.where(_columns.segment == segment))
         return [(row.request_id, row.account_id, Location(row.segment, row.position, row.bytes)) for row in rows]
 
-    async def list_pending_keys(self) -> list[int]:
+    async def list_pending_keys(self) -> set[int]:
         """Return the accounts whose data keys must be destroyed: a deletion of all their bodies was cut off."""
         is_pending = _versions.node == self._key_node, _versions.is_pending
         rows = await self._database.read(select(_versions.account_id).where(*is_pending))
-        return [int(row.account_id) for row in rows]
+        return {int(row.account_id) for row in rows}
 
     async def find_key_versions(self, account_ids: Collection[int]) -> dict[int, int]:
         """Return how often the data keys of accounts were destroyed; an account without an entry: never."""

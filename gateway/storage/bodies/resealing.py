@@ -1,6 +1,10 @@
-"""Seals frames of a segment anew with another data key: the frames keep their places, since their sizes stay."""
+"""Seals frames of a segment anew with another data key, and finds those of a destroyed one.
 
-from collections.abc import Iterable, Mapping
+The frames keep their places, since their sizes stay.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 
 from gateway.frozen import frozen
@@ -40,3 +44,32 @@ def reseal_frames(
             resealed.append((location, change.new.seal(plain, context=request_id)))
         if resealed:
             segments.replace(number, resealed)
+
+
+def list_unreadable(
+    segments: Segments, frames: Iterable[tuple[str, int, Location]], find_boxes: Callable[[int], Sequence[SecretBox]]
+) -> list[str]:
+    """Return the requests whose frames none of the keys of their account unseals. Raises ``OSError``.
+
+    Damaged frames, and those of an account whose keys another master key has sealed, are left out.
+    """
+    boxes: dict[int, Sequence[SecretBox] | None] = {}
+    unreadable = []
+    for request_id, account_id, location in frames:
+        if account_id not in boxes:
+            boxes[account_id] = None
+            with suppress(DecryptionFailed):
+                boxes[account_id] = find_boxes(account_id)
+        account_boxes = boxes[account_id]
+        with suppress(FrameDamaged):
+            content = segments.read(location)
+            if account_boxes is not None and not any(_unseals(box, content, request_id) for box in account_boxes):
+                unreadable.append(request_id)
+    return unreadable
+
+
+def _unseals(box: SecretBox, content: bytes, request_id: str) -> bool:
+    with suppress(DecryptionFailed):
+        box.open(content, context=request_id)
+        return True
+    return False

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
+from gateway.storage.bodies import data_keys
 from gateway.storage.bodies.data_keys import DataKeys, MovedKeyFiles
 from gateway.storage.bodies.resealing import KeyChange
 from gateway.storage.encryption import DecryptionFailed, SecretBox
@@ -48,6 +49,11 @@ class SharedDataKeys(DataKeys):
         sealed = self._moved_files.read_outage_key(account_id)
         return None if sealed is None else self.unseal_key(account_id, sealed)
 
+    def find_boxes(self, account_id: int) -> list[SecretBox]:
+        """Return what the keys of the store and of this disk seal and unseal. Raises ``OSError``."""
+        boxes = self.find_box(account_id), self.find_outage_box(account_id)
+        return [box for box in boxes if box is not None]
+
     def list_outage_keys(self) -> dict[int, KeyChange]:
         """Return the accounts whose bodies must be sealed anew. Raises ``OSError`` if the store does not answer."""
         changes = {}
@@ -84,5 +90,10 @@ class SharedDataKeys(DataKeys):
         return destroyed
 
     def note_versions(self, account_ids: Collection[int], versions: Mapping[int, int]) -> None:
-        """Note the versions of accounts, whose bodies of former versions are hidden."""
+        """Note the versions of accounts, whose bodies of former versions are hidden.
+
+        Those of accounts without a key in memory are forgotten in time: their next key is read anew.
+        """
+        if len(self._versions) >= 2 * data_keys.MAX_KEYS_IN_MEMORY:
+            self._versions = {account_id: self._versions[account_id] for account_id in self._boxes}
         self._versions.update((account_id, versions.get(account_id, 0)) for account_id in account_ids)

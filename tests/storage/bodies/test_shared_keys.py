@@ -6,17 +6,19 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typing_extensions import override
 
 from gateway.domain.kept_body import BodyFilter, BodyPart
 from gateway.errors import StoreUnavailable
-from gateway.storage.bodies import bucket_segments
+from gateway.storage.bodies import bucket_segments, data_keys
 from gateway.storage.bodies.body_store import KEYS_FOLDER
 from gateway.storage.bodies.data_keys import FolderKeyFiles, MovedKeyFiles
 from gateway.storage.bodies.errors import BodiesOutOfReach, SegmentUnreadable
 from gateway.storage.bodies.index import BodyIndex
+from gateway.storage.bodies.shared_bodies import SharedBodies
 from gateway.storage.database import Database
 from tests.support.body_stores import add_accounts, find_marker, keep, make_owner, make_parts, open_bodies
 from tests.support.database_kinds import SQLITE_ONLY
@@ -237,7 +239,7 @@ async def test_versions_of_more_accounts_than_a_statement_can_name(database: Dat
     index, asked = BodyIndex(database, "a", shares_keys=True), range(1, 40_001)
     for account_id in (1, 9, 50_000):
         await index.mark_deleted(BodyFilter(account_id=account_id), key_account_id=account_id)
-    assert await index.list_pending_keys() == [1, 9, 50_000]
+    assert await index.list_pending_keys() == {1, 9, 50_000}
     await index.remove_key_versions()
     for account_id in (1, 9):
         await index.end_key_destruction(account_id)
@@ -257,11 +259,128 @@ async def test_only_the_leader_ends_what_another_node_may_be_doing(
     index = BodyIndex(database, "b", shares_keys=True)
     await index.mark_deleted(BodyFilter(account_id=1), key_account_id=1)
     assert store.shared is not None
-    for leads, pending in ((False, [1]), (True, [])):
+    for leads, pending in ((False, {1}), (False, {1}), (True, {1}), (True, set())):
         store.shared.leads = partial(bool, leads)
         await store.sweep()
         assert await index.list_pending_keys() == pending
     await store.close()
+
+
+@SQLITE_ONLY
+async def test_a_deletion_that_runs_on_another_node_is_not_repeated(
+    database: Database, shared_folder: SharedFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shared_folder.open()
+    leader, other = (open_moving_node(database, tmp_path / name, folder) for name in "ab")
+    keep(other, make_owner(1), MARKER)
+    await move_all(other)
+    destroy_keys = SharedBodies.destroy_keys
+    repeated = list[SharedBodies]()
+
+    async def sweep_meanwhile(shared: SharedBodies, account_id: int) -> None:
+        if shared is other.shared:
+            await leader.sweep()
+        else:
+            repeated.append(shared)
+        await destroy_keys(shared, account_id)
+
+    monkeypatch.setattr(SharedBodies, "destroy_keys", sweep_meanwhile)
+    assert (await other.delete(BodyFilter(account_id=1))).requests == 1
+    keep(other, make_owner(2), "later")
+    await move_all(other)
+    await leader.sweep()
+    assert repeated == []
+    assert await leader.read("req_0002") is not None
+    assert await BodyIndex(database, "a", shares_keys=True).find_key_versions([1]) == {1: 1}
+    for opened in (leader, other):
+        await opened.close()
+
+
+@SQLITE_ONLY
+async def test_a_sweep_does_not_repeat_a_deletion_of_its_own_process(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_bodies(database, tmp_path / "bodies")
+    keep(store, make_owner(1), MARKER)
+    await store.write_waiting()
+    mark_deleted = BodyIndex.mark_deleted
+
+    async def sweep_after(index: BodyIndex, body_filter: BodyFilter, *more: Any, **named: Any) -> int:
+        marked = await mark_deleted(index, body_filter, *more, **named)
+        if named.get("key_account_id") is not None:
+            await store.sweep()
+        return marked
+
+    monkeypatch.setattr(BodyIndex, "mark_deleted", sweep_after)
+    await store.delete(BodyFilter(account_id=1))
+    assert await BodyIndex(database, "").find_key_versions([1]) == {1: 1}
+    await store.close()
+
+
+@SQLITE_ONLY
+async def test_what_a_killed_process_has_sealed_with_a_destroyed_key_is_erased_by_the_next(
+    database: Database, shared_folder: SharedFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shared_folder.open()
+    killed, other = (open_moving_node(database, tmp_path / name, folder) for name in "ab")
+    keep(killed, make_owner(1), MARKER)
+    await move_all(killed)  # its key is in memory now
+    is_sealing, may_seal = threading.Event(), threading.Event()
+
+    def build_late() -> Sequence[BodyPart]:
+        is_sealing.set()
+        may_seal.wait(WITHIN_S)
+        return make_parts("of a request that ran meanwhile")
+
+    killed.keep(make_owner(2), 0, build_late)
+    keep(killed, make_owner(3, account_id=2), "neighbour")
+    writing = asyncio.create_task(killed.write_waiting())
+    await asyncio.to_thread(is_sealing.wait, WITHIN_S)
+    await other.delete(BodyFilter(account_id=1))
+    with monkeypatch.context() as patched:
+        patched.setattr(BodyIndex, "hide_unmoved", fail)  # the process is killed between the two
+        may_seal.set()
+        with pytest.raises(StoreUnavailable):
+            await writing
+    again = open_moving_node(database, tmp_path / "a", folder)
+    keep(again, make_owner(4), "with a new key")
+    await move_all(again)
+    await again.sweep()
+    stored = await again.describe()
+    assert (stored.requests, stored.pending) == (2, 0)
+    assert await other.read("req_0002") is None
+    assert shared_folder.find("neighbour")
+    assert shared_folder.find("with a new key")
+    for opened in (again, other, killed):
+        await opened.close()
+
+
+@SQLITE_ONLY
+async def test_a_node_knows_keys_and_versions_of_a_bounded_number_of_accounts(
+    database: Database, shared_folder: SharedFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_keys, "MAX_KEYS_IN_MEMORY", 5)
+    folder, account_ids = shared_folder.open(), range(1, 41)
+    await add_accounts(database, *account_ids)
+    first, second = (open_moving_node(database, tmp_path / name, folder) for name in "ab")
+    assert first.shared is not None
+    for account_id in account_ids:
+        keep(first, make_owner(account_id, account_id=account_id), f"of {account_id}")
+        await first.write_waiting()
+    await first.move_finished()
+    assert len(first.shared.keys.list_accounts_here()) == 5
+    assert len(first.shared.keys._versions) <= 10
+    for account_id in (1, 40):  # one whose key was forgotten, and one whose key is in memory
+        await second.delete(BodyFilter(account_id=account_id))
+        keep(first, make_owner(100 + account_id, account_id=account_id), "later")
+    await move_all(first)
+    for account_id in account_ids:
+        found = await second.read(make_owner(account_id).request_id)
+        assert (found is None) is (account_id in {1, 40})
+    for account_id in (1, 40):
+        assert await second.read(make_owner(100 + account_id).request_id) is not None
+    for opened in (first, second):
+        await opened.close()
 
 
 class LateKeyFiles(FolderKeyFiles):
