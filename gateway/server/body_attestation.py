@@ -15,7 +15,7 @@ import orjson
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import AuditFilter, AuditRow
 from gateway.frozen import frozen
-from gateway.server.admin.kept_bodies import TOUCHED_ACCOUNTS, TOUCHED_LEFT_OUT
+from gateway.server.admin.body_deletion import TOUCHED_ACCOUNTS, TOUCHED_LEFT_OUT
 from gateway.server.context import Services
 from gateway.storage.encryption import SecretBox
 

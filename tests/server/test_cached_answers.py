@@ -240,7 +240,7 @@ async def test_a_failed_answer_is_not_kept(gateway_with: StartGateway) -> None:
         assert (await ask(gateway))[1] == "miss"
 
 
-@pytest.mark.parametrize("path", ["/forget", "/clear", "/delete", "/all"])
+@pytest.mark.parametrize("path", ["/forget", "/clear", "/delete", "/all", "/bodies", "/bodies of a request"])
 async def test_what_is_deleted_is_not_given(gateway_with: StartGateway, path: str) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(config(up, scope="all"))
@@ -250,6 +250,7 @@ async def test_what_is_deleted_is_not_given(gateway_with: StartGateway, path: st
         headers = {"Authorization": f"Bearer {key['secret']}", "x-gateway-user": "ann"}
         async with gateway.post(headers=headers) as response:
             assert response.headers["x-gateway-cache"] == "miss"
+            bought = response.headers["X-Request-Id"]
         assert (await ask(gateway))[1] == "hit"
         assert (await admin("GET", "/cache"))["answers"] == 1
         if path == "/forget":
@@ -259,6 +260,13 @@ async def test_what_is_deleted_is_not_given(gateway_with: StartGateway, path: st
             assert (await admin("POST", "/cache/clear", {"user": "ann", "account": "other"}))["answers"] == 1
         elif path == "/all":
             assert (await admin("POST", "/cache/clear", {}))["answers"] == 1
+        elif path == "/bodies":
+            await admin("POST", "/bodies/delete", {"user": "bob"})
+            assert (await admin("GET", "/cache"))["answers"] == 1
+            await admin("POST", "/bodies/delete", {"user": "ann", "account": "other"})
+            assert (await admin("GET", "/cache"))["answers"] == 0
+        elif path == "/bodies of a request":
+            await admin("POST", "/bodies/delete", {"request": bought})
         else:
             await admin("DELETE", "/accounts/other?confirm=other")
         assert (await ask(gateway))[1] == "miss"

@@ -1,7 +1,6 @@
 """Admin API: kept bodies of requests. Each look and each deletion is in the audit log."""
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -11,10 +10,9 @@ from gateway.answer_fields import Count, Moment
 from gateway.domain import exact_json
 from gateway.domain.account_spec import build_time
 from gateway.domain.attribution import build_stored_user
-from gateway.domain.audit_log import AuditRow
-from gateway.domain.kept_body import BodyFilter, BodyKind, BodyPart, DeletedBodies, LossReason
+from gateway.domain.kept_body import BodyKind, BodyPart, LossReason
 from gateway.domain.request_log import ID_PREFIX, RequestRecord
-from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
+from gateway.errors import NotFound, StoreUnavailable
 from gateway.formats.redaction.body import EVENT_STREAM
 from gateway.formats.redaction.event_texts import describe_texts, parse_event, split_events
 from gateway.formats.transcript.answers import ShownAnswer, ShownAnswers, read_answers
@@ -22,18 +20,12 @@ from gateway.formats.transcript.messages import ShownMessage, read_messages, rea
 from gateway.formats.videos.openai import build_video
 from gateway.frozen import frozen
 from gateway.large_work import run_in_thread
-from gateway.parsing import parse_spec
 from gateway.server.admin.handler import AdminRequest, admin_operation
-from gateway.server.admin.io import read_fields
 from gateway.server.context import Services
-from gateway.storage.bodies.body_store import BuildAudit
 from gateway.storage.bodies.errors import BodiesOutOfReach, BodiesUnreadable
 from gateway.storage.bodies.index import BodyEntry
 
 _VIDEO_OPERATIONS = frozenset({"videos", "video_remixes"})
-TOUCHED_ACCOUNTS, TOUCHED_LEFT_OUT = "requests_by_account", "accounts_left_out"
-"""Fields of a deletion's audit row: the number of requests by account id, and of accounts that are not listed."""
-MAX_TOUCHED_ACCOUNTS = 10_000
 
 
 @frozen(kw_only=True)
@@ -126,35 +118,6 @@ class BodyStatusView:
     unmoved_bytes: Count
 
 
-@frozen
-class DeleteBodiesSpec:
-    """Whose bodies to delete: those that match all fields.
-
-    Attributes:
-        request: Of this request: its whole id.
-        user: Of this end user, as clients send its name.
-        session: Of this session.
-        key: Of this API key: its id.
-        account: Of this account.
-        before: Of requests that began before then. A time without a zone is UTC.
-    """
-
-    request: str | None = None
-    user: str | None = None
-    session: str | None = None
-    key: int | None = None
-    account: str | None = None
-    before: datetime | None = None
-
-
-@frozen(kw_only=True)
-class DeletedBodiesView:
-    """The number of ``requests`` whose bodies were deleted. ``pending`` ones are hidden, and other nodes erase them."""
-
-    requests: Count
-    pending: Count
-
-
 @admin_operation()
 async def get_bodies(request: AdminRequest) -> KeptBodiesView:
     """Get what a request asked, what its client was sent, and what providers answered to its failed attempts.
@@ -234,75 +197,10 @@ async def get_body_status(request: AdminRequest) -> BodyStatusView:
     )
 
 
-@admin_operation(takes=DeleteBodiesSpec)
-async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
-    """Delete kept bodies for good. If only `account` is given, its data key is destroyed first.
-
-    Bodies of requests that are running may be kept when these end: repeat the call then.
-    """
-    services, actor = request.services, request.actor
-    fields = await read_fields(request)
-    spec = parse_spec(fields, DeleteBodiesSpec)
-    given_fields = {name: value for name, value in attrs.asdict(spec).items() if value is not None}
-    if not given_fields:
-        raise InvalidRequest(f"Name what to delete: {', '.join(attrs.fields_dict(DeleteBodiesSpec))}")
-    accounts = services.auth.accounts
-    if spec.user is not None and services.live_config.attribution.users == "off":
-        raise Conflict("No user is stored (attribution.users is off): delete by key, session, account or time")
-    account_id = None if spec.account is None else (await accounts.get_stored_account(spec.account, actor)).id
-    body_filter = BodyFilter(
-        request_id=spec.request,
-        account_id=account_id,
-        key_id=spec.key,
-        end_users=None if spec.user is None else find_stored_names(services, spec.user),
-        session=spec.session,
-        before_ms=None if spec.before is None else _find_ms(spec.before),
-    )
-    detail: dict[str, Any] = {
-        name: str(value) for name, value in given_fields.items() if name not in {"user", "session"}
-    }
-    build_audit = make_audit_builder(request, ", ".join(given_fields), account_id, detail)
-    deleted_bodies = await erase_bodies(services, body_filter, build_audit)
-    return DeletedBodiesView(requests=deleted_bodies.requests, pending=deleted_bodies.pending)
-
-
-def make_audit_builder(
-    request: AdminRequest, subject: str, account_id: int | None, detail: Mapping[str, Any]
-) -> BuildAudit:
-    """Return a function that makes the audit row of a deletion, with the number of requests of each account."""
-    now_ms = int(request.services.clock() * 1000)
-
-    def build(requests_by_account: Mapping[int, int]) -> AuditRow:
-        fields: dict[str, Any] = {**detail, "requests": sum(requests_by_account.values())}
-        if account_id is None:
-            touched_accounts = sorted(requests_by_account.items())
-            fields[TOUCHED_ACCOUNTS] = dict(touched_accounts[:MAX_TOUCHED_ACCOUNTS])
-            if len(touched_accounts) > MAX_TOUCHED_ACCOUNTS:
-                fields[TOUCHED_LEFT_OUT] = len(touched_accounts) - MAX_TOUCHED_ACCOUNTS
-        text = orjson.dumps(fields, option=orjson.OPT_NON_STR_KEYS).decode()
-        return request.actor.build_audit_row("bodies.deleted", subject, now_ms, account_id=account_id, detail=text)
-
-    return build
-
-
 def find_stored_names(services: Services, user: str) -> frozenset[str]:
     """Return the names under which an end user may be stored: as clients name it, and as a hash."""
     rules = services.live_config.attribution
     return frozenset(build_stored_user(user, attrs.evolve(rules, users=stored_as)) for stored_as in ("text", "hash"))
-
-
-async def erase_bodies(services: Services, body_filter: BodyFilter, build_audit: BuildAudit) -> DeletedBodies:
-    """Delete bodies. Raises ``StoreUnavailable``, also if the disk or the shared store fails."""
-    try:
-        return await services.open_bodies().delete(body_filter, build_audit)
-    except OSError as error:
-        message = f"The bodies are hidden, and not erased yet: the disk or the store failed. Repeat it: {error}"
-        raise StoreUnavailable(message) from error
-
-
-def _find_ms(moment: datetime) -> int:
-    """Return Unix milliseconds; a time without a zone is UTC."""
-    return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
 
 
 def _build_bodies(parts: Sequence[BodyPart]) -> list[BodyView]:

@@ -98,7 +98,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("GET", "/bodies/export", "server.admin.body_export:export_bodies", "body_reader"),
     ("GET", "/bodies/attestation", "server.admin.body_export:get_attestation", "administrator"),
     ("GET", "/bodies", "server.admin.kept_bodies:get_body_status", "administrator"),
-    ("POST", "/bodies/delete", "server.admin.kept_bodies:delete_bodies", "administrator"),
+    ("POST", "/bodies/delete", "server.admin.body_deletion:delete_bodies", "administrator"),
     ("GET", "/cache", "server.admin.answer_cache:get_cache", "administrator"),
     ("POST", "/cache/clear", "server.admin.answer_cache:clear_cache", "administrator"),
     ("GET", "/settings", "server.admin.settings:list_settings", "administrator"),

@@ -9,14 +9,14 @@ from gateway.answer_fields import Count
 from gateway.billing.forgotten_users import UserRenaming
 from gateway.domain.attribution import FORGOTTEN_PREFIX
 from gateway.domain.kept_body import BodyFilter
-from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
 from gateway.parsing import must, parse_spec
 from gateway.server.active_inference import ActiveInference
-from gateway.server.admin.answer_cache import delete_answers, forget_streams
+from gateway.server.admin.answer_cache import forget_streams
+from gateway.server.admin.body_deletion import delete_kept, make_audit_builder
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
-from gateway.server.admin.kept_bodies import erase_bodies, find_stored_names, make_audit_builder
+from gateway.server.admin.kept_bodies import find_stored_names
 from gateway.server.context import Services
 from gateway.storage.forgotten_users import ForgottenUserRepository
 
@@ -75,8 +75,11 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
     requests, sums = await _rename_stored(services, repository, renaming)
     videos = await repository.rename_videos(names, new_name, account_id)
     audit = await repository.rename_audit(names, new_name, account_id)
-    bodies, answers, failure = await _delete_kept(request, BodyFilter(end_users=names, account_id=account_id))
-    counts = {"requests": requests, "sums": sums, "keys": keys, "videos": videos, "audit": audit, "bodies": bodies}
+    build_audit = make_audit_builder(request, "forgotten user", account_id, {})
+    body_filter = BodyFilter(end_users=names, account_id=account_id)
+    deleted, answers, failure = await delete_kept(services, body_filter, build_audit)
+    counts = {"requests": requests, "sums": sums, "keys": keys, "videos": videos, "audit": audit}
+    counts["bodies"] = deleted.requests
     counts["answers"] = answers
     detail = orjson.dumps(counts).decode()
     row = actor.build_audit_row("user.forgotten", new_name, now_ms, account_id=account_id, detail=detail)
@@ -84,25 +87,6 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
     if failure is not None:
         raise failure
     return ForgottenUser(name=new_name, **counts)
-
-
-async def _delete_kept(request: AdminRequest, body_filter: BodyFilter) -> tuple[int, int, StoreUnavailable | None]:
-    """Delete the bodies and the cached answers of a user; return the numbers, and the error if one of both failed.
-
-    The error of one does not stop the other. What is hidden and could not be erased goes on by itself.
-    """
-    services, failure, bodies, answers = request.services, None, 0, 0
-    try:
-        build_audit = make_audit_builder(request, "forgotten user", body_filter.account_id, {})
-        bodies = (await erase_bodies(services, body_filter, build_audit)).requests
-    except StoreUnavailable as error:
-        failure = error
-    try:
-        users = body_filter.end_users
-        answers = await delete_answers(services, account_id=body_filter.account_id, end_users=users)
-    except StoreUnavailable as error:
-        failure = error
-    return bodies, answers, failure
 
 
 def rename_running(services: Services, renaming: UserRenaming) -> None:

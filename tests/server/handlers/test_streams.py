@@ -360,8 +360,8 @@ async def test_without_the_header_nothing_is_kept(gateway_with: StartGateway) ->
         assert up.received[0].path == CHAT
 
 
-@pytest.mark.parametrize("deletes_account", [False, True])
-async def test_nothing_of_a_forgotten_user_can_be_read(gateway_with: StartGateway, deletes_account: bool) -> None:
+@pytest.mark.parametrize("path", ["/users/forget", "/bodies/delete", "/accounts/other"])
+async def test_nothing_of_a_forgotten_user_can_be_read(gateway_with: StartGateway, path: str) -> None:
     async with ScriptedUpstream(chat_script(*WORDS)) as up:
         gateway = await gateway_with({"channel": [channel(up.base_url, **UNHURRIED)]})
         admin = AdminApi(gateway)
@@ -373,8 +373,9 @@ async def test_nothing_of_a_forgotten_user_can_be_read(gateway_with: StartGatewa
                 await response.read()
         await gateway.rows(2)
         assert len(find_streams(gateway)) == 2
-        if deletes_account:
-            await admin("DELETE", "/accounts/other?confirm=other")
+        if path == "/accounts/other":
+            await admin("DELETE", f"{path}?confirm=other")
         else:
-            await admin("POST", "/users/forget", {"user": "ann"})
-        assert [stream.end_user for stream in find_streams(gateway).values()] == ([] if deletes_account else ["bob"])
+            await admin("POST", path, {"user": "ann"})
+        left = [] if path == "/accounts/other" else ["bob"]
+        assert [stream.end_user for stream in find_streams(gateway).values()] == left

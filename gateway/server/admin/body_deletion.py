@@ -1,0 +1,147 @@
+"""Admin API: delete kept bodies, and what else has the same texts: cached answers, and streams that can be resumed."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.answer_fields import Count
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.kept_body import BodyFilter, DeletedBodies
+from gateway.errors import Conflict, InvalidRequest, StoreUnavailable
+from gateway.frozen import frozen
+from gateway.parsing import parse_spec
+from gateway.server.admin.answer_cache import delete_answers, forget_streams
+from gateway.server.admin.handler import AdminRequest, admin_operation
+from gateway.server.admin.io import read_fields
+from gateway.server.admin.kept_bodies import find_stored_names
+from gateway.server.context import Services
+from gateway.storage.bodies.body_store import BuildAudit
+
+TOUCHED_ACCOUNTS, TOUCHED_LEFT_OUT = "requests_by_account", "accounts_left_out"
+"""Fields of a deletion's audit row: the number of requests by account id, and of accounts that are not listed."""
+MAX_TOUCHED_ACCOUNTS = 10_000
+
+
+@frozen
+class DeleteBodiesSpec:
+    """Whose bodies to delete: those that match all fields.
+
+    Attributes:
+        request: Of this request: its whole id.
+        user: Of this end user, as clients send its name.
+        session: Of this session.
+        key: Of this API key: its id.
+        account: Of this account.
+        before: Of requests that began before then. A time without a zone is UTC.
+    """
+
+    request: str | None = None
+    user: str | None = None
+    session: str | None = None
+    key: int | None = None
+    account: str | None = None
+    before: datetime | None = None
+
+
+@frozen(kw_only=True)
+class DeletedBodiesView:
+    """The number of ``requests`` whose bodies were deleted. ``pending`` ones are hidden, and other nodes erase them."""
+
+    requests: Count
+    pending: Count
+
+
+@admin_operation(takes=DeleteBodiesSpec)
+async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
+    """Delete kept bodies for good. If only `account` is given, its data key is destroyed first.
+
+    Cached answers of the account and the user are deleted, too, on all nodes; if neither is given, all answers. With
+    only an account, a user or both, so are the events of their streams that can be resumed. Bodies of requests that are
+    running may be kept when these end: repeat the call then.
+    """
+    services, actor = request.services, request.actor
+    fields = await read_fields(request)
+    spec = parse_spec(fields, DeleteBodiesSpec)
+    given_fields = {name: value for name, value in attrs.asdict(spec).items() if value is not None}
+    if not given_fields:
+        raise InvalidRequest(f"Name what to delete: {', '.join(attrs.fields_dict(DeleteBodiesSpec))}")
+    accounts = services.auth.accounts
+    if spec.user is not None and services.live_config.attribution.users == "off":
+        raise Conflict("No user is stored (attribution.users is off): delete by key, session, account or time")
+    account_id = None if spec.account is None else (await accounts.get_stored_account(spec.account, actor)).id
+    body_filter = BodyFilter(
+        request_id=spec.request,
+        account_id=account_id,
+        key_id=spec.key,
+        end_users=None if spec.user is None else find_stored_names(services, spec.user),
+        session=spec.session,
+        before_ms=None if spec.before is None else _find_ms(spec.before),
+    )
+    detail: dict[str, Any] = {
+        name: str(value) for name, value in given_fields.items() if name not in {"user", "session"}
+    }
+    build_audit = make_audit_builder(request, ", ".join(given_fields), account_id, detail)
+    names_owners = BodyFilter(account_id=body_filter.account_id, end_users=body_filter.end_users)
+    if body_filter == names_owners:
+        forget_streams(services, body_filter.account_id, body_filter.end_users)
+    deleted_bodies, _, failure = await delete_kept(services, body_filter, build_audit)
+    if failure is not None:
+        raise failure
+    return DeletedBodiesView(requests=deleted_bodies.requests, pending=deleted_bodies.pending)
+
+
+def make_audit_builder(
+    request: AdminRequest, subject: str, account_id: int | None, detail: Mapping[str, Any]
+) -> BuildAudit:
+    """Return a function that makes the audit row of a deletion, with the number of requests of each account."""
+    now_ms = int(request.services.clock() * 1000)
+
+    def build(requests_by_account: Mapping[int, int]) -> AuditRow:
+        fields: dict[str, Any] = {**detail, "requests": sum(requests_by_account.values())}
+        if account_id is None:
+            touched_accounts = sorted(requests_by_account.items())
+            fields[TOUCHED_ACCOUNTS] = dict(touched_accounts[:MAX_TOUCHED_ACCOUNTS])
+            if len(touched_accounts) > MAX_TOUCHED_ACCOUNTS:
+                fields[TOUCHED_LEFT_OUT] = len(touched_accounts) - MAX_TOUCHED_ACCOUNTS
+        text = orjson.dumps(fields, option=orjson.OPT_NON_STR_KEYS).decode()
+        return request.actor.build_audit_row("bodies.deleted", subject, now_ms, account_id=account_id, detail=text)
+
+    return build
+
+
+async def delete_kept(
+    services: Services, body_filter: BodyFilter, build_audit: BuildAudit
+) -> tuple[DeletedBodies, int, StoreUnavailable | None]:
+    """Delete bodies, and the cached answers of their account and users; without these, all answers.
+
+    Return the deleted bodies, the number of answers, and the error if one of both failed: that of one does not stop the
+    other. What is hidden and could not be erased goes on by itself.
+    """
+    failure, bodies, answers = None, DeletedBodies(0), 0
+    try:
+        bodies = await _erase_bodies(services, body_filter, build_audit)
+    except StoreUnavailable as error:
+        failure = error
+    try:
+        account_id, users = body_filter.account_id, body_filter.end_users
+        answers = await delete_answers(services, account_id=account_id, end_users=users)
+    except StoreUnavailable as error:
+        failure = error
+    return bodies, answers, failure
+
+
+async def _erase_bodies(services: Services, body_filter: BodyFilter, build_audit: BuildAudit) -> DeletedBodies:
+    """Delete bodies. Raises ``StoreUnavailable``, also if the disk or the shared store fails."""
+    try:
+        return await services.open_bodies().delete(body_filter, build_audit)
+    except OSError as error:
+        message = f"The bodies are hidden, and not erased yet: the disk or the store failed. Repeat it: {error}"
+        raise StoreUnavailable(message) from error
+
+
+def _find_ms(moment: datetime) -> int:
+    """Return Unix milliseconds; a time without a zone is UTC."""
+    return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
