@@ -66,6 +66,27 @@ async def test_the_right_is_for_the_own_account_alone(gateway_with: StartGateway
         assert await office.list_trail("bodies") == []
 
 
+async def test_a_member_does_not_learn_where_bodies_are(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        office, ada = AdminApi(gateway), await make_administrator(gateway)
+        ben = await invite(ada, "ben", "viewer", "acme")
+        async with ada.session, ben.session:
+            await office("PATCH", f"/members/{await find_member_id(office, 'ben')}", {"may_read_bodies": True})
+            request_id = await ask(gateway, say("the words"))
+            assert (await ben.call("GET", f"/requests/{request_id}/body"))[0] == 200
+            (key,) = gateway.folder.path.glob("bodies/keys/*.key")
+            key.unlink()
+            key.mkdir()  # the error of the disk names the path
+            status, shown = await ada.call("GET", f"/requests/{request_id}/body")
+            assert (status, str(key) in shown["error"]["message"]) == (404, True)
+            status, shown = await ben.call("GET", f"/requests/{request_id}/body")
+            assert status == 404
+            assert shown["error"]["message"].startswith("The bodies of this request cannot be read")
+            assert str(key.parent) not in shown["error"]["message"]
+            key.rmdir()
+
+
 async def test_a_stream_is_put_together(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream(chat_script("It is ", "now", " late")) as up:
         gateway = await gateway_with(config(up))

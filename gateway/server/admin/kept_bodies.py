@@ -154,10 +154,11 @@ async def read_kept_bodies(request: AdminRequest) -> tuple[RequestRecord, BodyEn
     row = stored_request.row
     try:
         found_bodies = await services.open_bodies().read(row.id)
-    except BodiesOutOfReach as error:
-        raise StoreUnavailable(f"The bodies of this request cannot be read now: {error}") from None
     except BodiesUnreadable as error:
-        raise NotFound(f"The bodies of this request cannot be read: {error}") from None
+        cause = f": {error}" if request.actor.scope is None else ""  # it names nodes, folders and buckets
+        if isinstance(error, BodiesOutOfReach):
+            raise StoreUnavailable(f"The bodies of this request cannot be read now{cause}") from None
+        raise NotFound(f"The bodies of this request cannot be read{cause}") from None
     if found_bodies is None:
         session_id = row.client_request_id or ""
         is_part = row.operation == "realtime" and session_id.startswith(ID_PREFIX)
