@@ -18,6 +18,7 @@ from sqlalchemy.dialects.sqlite.aiosqlite import (
     AsyncAdapt_aiosqlite_dbapi,
 )
 from sqlalchemy.util import EMPTY_DICT
+from sqlalchemy.util.concurrency import await_
 
 from gateway.frozen import frozen
 
@@ -63,6 +64,13 @@ class _Cursor(AsyncAdapt_aiosqlite_cursor):
     async def _executemany_async(self, operation: Any, seq_of_parameters: Any) -> None:
         await self._call(lambda cursor: cursor.executemany(operation, seq_of_parameters))
 
+    def executescript(self, script: str) -> None:
+        """Execute several statements without reading their rows, in a single call into the thread."""
+        try:
+            await_(self._call(lambda cursor: cursor.executescript(script)))
+        except Exception as error:  # noqa: BLE001 - like its base class
+            self._adapt_connection._handle_exception(error)  # noqa: SLF001 - like its base class
+
     async def _call(self, execute: Callable[[sqlite3.Cursor], object]) -> None:
         connection: aiosqlite.Connection = self._connection  # type: ignore[assignment]  # SQLAlchemy knows a protocol
 
@@ -79,6 +87,11 @@ class _Cursor(AsyncAdapt_aiosqlite_cursor):
 class _Connection(AsyncAdapt_aiosqlite_connection):
     __slots__ = ()
     _cursor_cls = _Cursor  # type: ignore[assignment]  # SQLAlchemy types it for its own classes only
+
+    def create_function(self, name: str, *args: Any, **kw: Any) -> None:
+        """Create a function in SQL, but not ``regexp``, which SQLAlchemy offers and no statement uses."""
+        if name != "regexp":
+            super().create_function(name, *args, **kw)
 
     def rollback(self) -> None:
         if self._connection.in_transaction:  # a read has not begun a transaction

@@ -219,8 +219,9 @@ def _prepare(engine: AsyncEngine, *pragmas: str) -> None:
     def on_connect(connection: Any, _record: object) -> None:
         cursor = connection.cursor()
         try:
-            for pragma in (*pragmas, "PRAGMA foreign_keys=ON", f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}"):
-                cursor.execute(pragma)
+            cursor.executescript(
+                ";".join((*pragmas, "PRAGMA foreign_keys=ON", f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}"))
+            )
             cursor.close()
         except Exception:
             connection.close()
