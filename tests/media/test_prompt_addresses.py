@@ -73,7 +73,7 @@ def by_format(url: str) -> dict[str, tuple[str, dict[str, Any], int]]:
 
 
 @pytest.mark.parametrize("name", by_format(""))
-async def test_an_image_is_fetched_once_for_all_channels(name: str, gateway_with: StartGateway) -> None:
+async def test_an_image_is_fetched_once_for_all_channels(name: str, standing_with: StartGateway) -> None:
     """The first channel fails, after the image was fetched."""
     async with (
         ScriptedUpstream([answer(PNG, content_type="text/plain")]) as site,
@@ -81,7 +81,7 @@ async def test_an_image_is_fetched_once_for_all_channels(name: str, gateway_with
         ScriptedUpstream([answer(bedrock.ANSWER)]) as second,
     ):
         rows = [converse(first, priority=1), converse(second) | {"name": "second"}]
-        gateway = await gateway_with({**ALLOWED, "channel": rows})
+        gateway = await standing_with({**ALLOWED, "channel": rows})
         path, body, count = by_format(f"{site.base_url}/a.png")[name]
         async with gateway.post(body, path=path) as response:
             assert response.status == 200, await response.text()
@@ -101,22 +101,22 @@ async def test_an_image_is_fetched_once_for_all_channels(name: str, gateway_with
     ],
 )
 async def test_a_body_that_is_passed_on_has_the_image(
-    provider: str, path: str, body: Any, gateway_with: StartGateway
+    provider: str, path: str, body: Any, standing_with: StartGateway
 ) -> None:
     answer_fields = (
         COMPLETION if "chat" in path else {"id": "r", "object": "response", "output": [], "status": "completed"}
     )
     async with ScriptedUpstream([answer(PNG)]) as site, ScriptedUpstream([answer(answer_fields)]) as up:
-        gateway = await gateway_with({**ALLOWED, "channel": [channel(up.base_url, provider=provider)]})
+        gateway = await standing_with({**ALLOWED, "channel": [channel(up.base_url, provider=provider)]})
         async with gateway.post(body(f"{site.base_url}/a.png"), path=path) as response:
             assert response.status == 200, await response.text()
         assert f"data:image/png;base64,{DATA}".encode() in up.received[0].body
         assert site.base_url.encode() not in up.received[0].body
 
 
-async def test_a_document_is_fetched_too(gateway_with: StartGateway) -> None:
+async def test_a_document_is_fetched_too(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(PDF)]) as site, ScriptedUpstream([answer(bedrock.ANSWER)]) as up:
-        gateway = await gateway_with({**ALLOWED, "channel": [converse(up)]})
+        gateway = await standing_with({**ALLOWED, "channel": [converse(up)]})
         url = f"{site.base_url}/a.pdf"
         document = {"type": "document", "source": {"type": "url", "url": url}}
         item = {"type": "input_file", "file_url": url}
@@ -143,10 +143,10 @@ WHERE = "messages[0].content[0].image_url.url"
     ],
 )
 async def test_what_cannot_be_fetched_is_refused_by_its_place(
-    given: bytes, settings: dict[str, Any], why: str, gateway_with: StartGateway
+    given: bytes, settings: dict[str, Any], why: str, standing_with: StartGateway
 ) -> None:
     async with ScriptedUpstream([given]) as site, ScriptedUpstream([answer(bedrock.ANSWER)]) as up:
-        gateway = await gateway_with({**settings, "channel": [converse(up)]})
+        gateway = await standing_with({**settings, "channel": [converse(up)]})
         async with gateway.post(ask(say(show(f"{site.base_url}/a.png")))) as response:
             error = (await response.json())["error"]
         assert (response.status, error["param"]) == (400, WHERE)
@@ -155,9 +155,9 @@ async def test_what_cannot_be_fetched_is_refused_by_its_place(
         assert bool(site.received) == bool(settings)
 
 
-async def test_nothing_is_fetched_before_the_checks_nor_for_too_many(gateway_with: StartGateway) -> None:
+async def test_nothing_is_fetched_before_the_checks_nor_for_too_many(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(PNG)]) as site, ScriptedUpstream([answer(bedrock.ANSWER)]) as up:
-        gateway = await gateway_with({**ALLOWED, "channel": [converse(up)]})
+        gateway = await standing_with({**ALLOWED, "channel": [converse(up)]})
         many = [show(f"{site.base_url}/{number}.png") for number in range(21)]
         refused = [
             (ask(say(show(f"{site.base_url}/a.png")), n=0), "n"),
@@ -172,9 +172,9 @@ async def test_nothing_is_fetched_before_the_checks_nor_for_too_many(gateway_wit
         assert not up.received
 
 
-async def test_an_image_of_an_earlier_turn_that_is_gone_ends_no_chat(gateway_with: StartGateway) -> None:
+async def test_an_image_of_an_earlier_turn_that_is_gone_ends_no_chat(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer({}, 404)]) as site, ScriptedUpstream([answer(bedrock.ANSWER)]) as up:
-        gateway = await gateway_with({**ALLOWED, "channel": [converse(up)]})
+        gateway = await standing_with({**ALLOWED, "channel": [converse(up)]})
         past = [say(show(f"{site.base_url}/a.png")), {"role": "assistant", "content": "A door."}]
         async with gateway.post(ask(*past, say())) as response:
             assert response.status == 200, await response.text()

@@ -67,10 +67,10 @@ def price(model: str, operation: str, times: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-async def test_the_second_step_answers_at_its_price(gateway_with: StartGateway, operation: str) -> None:
+async def test_the_second_step_answers_at_its_price(standing_with: StartGateway, operation: str) -> None:
     path, sent, good, cost = OPERATIONS[operation]
     async with ScriptedUpstream([BUSY]) as dear, ScriptedUpstream([good]) as cheap:
-        gateway = await gateway_with(
+        gateway = await standing_with(
             {
                 "channel": [
                     channel(dear.base_url, "of-dear", models=["dear"], **UNHURRIED),
@@ -97,10 +97,10 @@ async def test_the_second_step_answers_at_its_price(gateway_with: StartGateway, 
             assert b"fast" not in received.body
 
 
-async def test_a_batch_line_pays_its_share_of_the_step_that_answered(gateway_with: StartGateway) -> None:
+async def test_a_batch_line_pays_its_share_of_the_step_that_answered(standing_with: StartGateway) -> None:
     """Its reservation has the multiplier of batches, too: what is left covers half of one answer's most."""
     async with ScriptedUpstream([BUSY]) as dear, ScriptedUpstream([answer(COMPLETION)]) as cheap:
-        gateway = await gateway_with(
+        gateway = await standing_with(
             {
                 "channel": [
                     channel(dear.base_url, "of-dear", models=["dear"], **UNHURRIED),

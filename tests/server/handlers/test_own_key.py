@@ -29,8 +29,8 @@ async def find_limit(gateway: RunningGateway) -> dict[str, Any]:
     return dict(limit)
 
 
-async def test_a_key_without_limits_has_its_name_and_its_models(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({"channel": [NOWHERE], **tenants()})
+async def test_a_key_without_limits_has_its_name_and_its_models(standing_with: StartGateway) -> None:
+    gateway = await standing_with({"channel": [NOWHERE], **tenants()})
     about_key = await page(gateway, OWN_KEY)
     created_at = datetime.fromisoformat(about_key.pop("created_at"))
     assert abs(created_at - datetime.now(UTC)) < timedelta(days=1)
@@ -48,9 +48,9 @@ async def test_a_key_without_limits_has_its_name_and_its_models(gateway_with: St
     }
 
 
-async def test_the_models_are_those_of_the_list_that_the_key_gets(gateway_with: StartGateway) -> None:
+async def test_the_models_are_those_of_the_list_that_the_key_gets(standing_with: StartGateway) -> None:
     models = {"models": ["m", "n", "secret-1"]}
-    gateway = await gateway_with({"channel": [{**NOWHERE, **models}], **tenants(models=["m", "sec*"])})
+    gateway = await standing_with({"channel": [{**NOWHERE, **models}], **tenants(models=["m", "sec*"])})
     about_key = await page(gateway, OWN_KEY)
     listed = await page(gateway, "/v1/models")
     assert about_key["models"] == [model["id"] for model in listed["data"]] == ["m", "secret-1"]
@@ -60,10 +60,10 @@ async def test_the_models_are_those_of_the_list_that_the_key_gets(gateway_with: 
     ("period", "window", "days"), [("daily", "day", 1), ("monthly", "month", 31), ("lifetime", "lifetime", None)]
 )
 async def test_a_quota_is_told_with_what_was_spent_of_it_and_when_it_resets(
-    gateway_with: StartGateway, period: str, window: str, days: int | None
+    standing_with: StartGateway, period: str, window: str, days: int | None
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), **tenants(quota_usd=1, quota_period=period)))
+        gateway = await standing_with(site(channel(up.base_url), **tenants(quota_usd=1, quota_period=period)))
         await spend(gateway, KEY, KEY, OTHER_KEY)
         limit = await find_limit(gateway)
         resets_at = limit.pop("resets_at")
@@ -83,7 +83,7 @@ async def test_a_quota_is_told_with_what_was_spent_of_it_and_when_it_resets(
             assert timedelta() < datetime.fromisoformat(resets_at) - datetime.now(UTC) <= timedelta(days=days)
 
 
-async def test_the_figures_add_up_while_a_request_runs_and_after_a_credit(gateway_with: StartGateway) -> None:
+async def test_the_figures_add_up_while_a_request_runs_and_after_a_credit(standing_with: StartGateway) -> None:
     has_arrived, may_answer = asyncio.Event(), asyncio.Event()
 
     async def wait(_: Received) -> None:
@@ -91,7 +91,7 @@ async def test_the_figures_add_up_while_a_request_runs_and_after_a_credit(gatewa
         await may_answer.wait()
 
     async with ScriptedUpstream([wait, answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), **tenants(quota_usd=2)))
+        gateway = await standing_with(site(channel(up.base_url), **tenants(quota_usd=2)))
         await ask_office(gateway, "POST", "/keys/1/credits", {"amount_usd": 3})
         call = asyncio.create_task(spend(gateway, KEY))
         await has_arrived.wait()
@@ -103,10 +103,10 @@ async def test_the_figures_add_up_while_a_request_runs_and_after_a_credit(gatewa
     assert limit["left_usd"] == about(5 - limit["reserved_usd"])
 
 
-async def test_rate_limits_are_told_with_what_remains(gateway_with: StartGateway) -> None:
+async def test_rate_limits_are_told_with_what_remains(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         config = tenants({"rpm": 7}, rpm=5, tpm=6_000, max_concurrency=3)
-        gateway = await gateway_with(site(channel(up.base_url), **config))
+        gateway = await standing_with(site(channel(up.base_url), **config))
         await spend(gateway, KEY, KEY)
         about_key = await page(gateway, OWN_KEY)
         rates = {rate["kind"]: rate for rate in about_key["rate_limits"]}
@@ -122,18 +122,18 @@ async def test_rate_limits_are_told_with_what_remains(gateway_with: StartGateway
 
 @pytest.mark.parametrize("limits", [{"quota_usd": 7}, {"rpm": 7}])
 async def test_of_its_account_a_key_learns_only_that_limits_apply(
-    gateway_with: StartGateway, limits: dict[str, Any]
+    standing_with: StartGateway, limits: dict[str, Any]
 ) -> None:
-    gateway = await gateway_with({"channel": [NOWHERE], **tenants(limits)})
+    gateway = await standing_with({"channel": [NOWHERE], **tenants(limits)})
     about_key = await page(gateway, OWN_KEY)
     assert (about_key["account_limits"], about_key["limits"], about_key["rate_limits"]) == ("hidden", [], [])
     assert "acme" not in str(about_key)
 
 
-async def test_a_disabled_or_expired_key_is_told_so_and_no_figure(gateway_with: StartGateway) -> None:
+async def test_a_disabled_or_expired_key_is_told_so_and_no_figure(standing_with: StartGateway) -> None:
     config = tenants(expires_at="2001-01-01")
     config["key"][1]["status"] = "disabled"
-    gateway = await gateway_with({"channel": [NOWHERE], **config})
+    gateway = await standing_with({"channel": [NOWHERE], **config})
     for secret, code in ((KEY, "key_expired"), (OTHER_KEY, "key_disabled"), ("sk-nobody-has-this-key", None)):
         for path in (OWN_KEY, OWN_USAGE):
             headers = {"Authorization": f"Bearer {secret}"}
@@ -144,9 +144,9 @@ async def test_a_disabled_or_expired_key_is_told_so_and_no_figure(gateway_with: 
             assert code is None or value["error"]["code"] == code
 
 
-async def test_usage_by_day_is_the_keys_own_and_has_every_day(gateway_with: StartGateway) -> None:
+async def test_usage_by_day_is_the_keys_own_and_has_every_day(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), **tenants()))
+        gateway = await standing_with(site(channel(up.base_url), **tenants()))
         await spend(gateway, KEY, OTHER_KEY, KEY)
         shown = await page(gateway, OWN_USAGE)
         today = datetime.now(UTC).date()
@@ -167,11 +167,11 @@ async def test_usage_by_day_is_the_keys_own_and_has_every_day(gateway_with: Star
         assert (len(empty["data"]), empty["total"]["requests"]) == (30, 0)
 
 
-async def test_usage_by_model_has_the_dearest_first(gateway_with: StartGateway) -> None:
+async def test_usage_by_model_has_the_dearest_first(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         config = site({**channel(up.base_url), "models": ["m", "n"]}, **tenants())
         config["price"] = [PRICE, {**PRICE, "model": "n", "input_usd_per_million": 0.1, "output_usd_per_million": 0.1}]
-        gateway = await gateway_with(config)
+        gateway = await standing_with(config)
         await spend(gateway, KEY, OTHER_KEY)
         for _ in range(2):
             async with gateway.post({**HELLO, "model": "n"}) as response:
@@ -183,11 +183,11 @@ async def test_usage_by_model_has_the_dearest_first(gateway_with: StartGateway) 
 
 
 @pytest.mark.parametrize("users", ["text", "hash"])
-async def test_usage_by_user_is_of_the_keys_own_users(gateway_with: StartGateway, users: str) -> None:
+async def test_usage_by_user_is_of_the_keys_own_users(standing_with: StartGateway, users: str) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         limits = [{"name": "each user", "of": "user", "rpm": 2}]
         sections = {"attribution": {"users": users}, "limit": limits}
-        gateway = await gateway_with(site(channel(up.base_url), **tenants(), **sections))
+        gateway = await standing_with(site(channel(up.base_url), **tenants(), **sections))
         for user, key, status in (
             ("ann", KEY, 200),
             ("ann", KEY, 200),
@@ -236,9 +236,9 @@ async def test_usage_by_user_is_of_the_keys_own_users(gateway_with: StartGateway
     ids=str,
 )
 async def test_a_wrong_axis_or_range_is_a_bad_request(
-    gateway_with: StartGateway, query: dict[str, str], param: str | None
+    standing_with: StartGateway, query: dict[str, str], param: str | None
 ) -> None:
-    gateway = await gateway_with({"channel": [NOWHERE]})
+    gateway = await standing_with({"channel": [NOWHERE]})
     async with gateway.client.get(gateway.url + OWN_USAGE, params=query) as response:
         value = await response.json()
         if param is None:
@@ -247,7 +247,7 @@ async def test_a_wrong_axis_or_range_is_a_bad_request(
             assert (response.status, value["error"]["code"], value["error"]["param"]) == (400, "invalid_request", param)
 
 
-async def test_a_limit_of_keys_is_one_more_entry_with_its_raises(gateway_with: StartGateway) -> None:
+async def test_a_limit_of_keys_is_one_more_entry_with_its_raises(standing_with: StartGateway) -> None:
     limits = [
         {"name": "each key", "of": "key", "usd": 2, "window": "week"},
         {"name": "fair", "raises": "each key", "usd": 3, "until": "2100-01-01"},
@@ -255,7 +255,7 @@ async def test_a_limit_of_keys_is_one_more_entry_with_its_raises(gateway_with: S
         {"name": "past", "of": "key", "usd": 1, "until": "2001-01-01"},
     ]
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), **tenants(quota_usd=5), limit=limits))
+        gateway = await standing_with(site(channel(up.base_url), **tenants(quota_usd=5), limit=limits))
         await spend(gateway, KEY, KEY, OTHER_KEY)
         about_key = await page(gateway, OWN_KEY)
         quota, limit = about_key["limits"]
@@ -274,7 +274,7 @@ async def test_a_limit_of_keys_is_one_more_entry_with_its_raises(gateway_with: S
         assert about_key["account_limits"] == "none"
 
 
-async def test_a_key_that_may_see_its_account_sees_the_limits_that_it_shares(gateway_with: StartGateway) -> None:
+async def test_a_key_that_may_see_its_account_sees_the_limits_that_it_shares(standing_with: StartGateway) -> None:
     limits = [
         {"name": "each user", "of": "user", "usd": 1},
         {"name": "all", "of": "account", "usd": 2, "window": "week"},
@@ -282,7 +282,7 @@ async def test_a_key_that_may_see_its_account_sees_the_limits_that_it_shares(gat
     ]
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         config = tenants({"quota_usd": 7, "rpm": 9}, quota_usd=5, rpm=8, show_account=True)
-        gateway = await gateway_with(site(channel(up.base_url), **config, limit=limits))
+        gateway = await standing_with(site(channel(up.base_url), **config, limit=limits))
         await spend(gateway, KEY, OTHER_KEY)
         about_key = await page(gateway, OWN_KEY)
         shown = {(limit["of"], limit["name"]): limit["left_usd"] for limit in about_key["limits"]}
@@ -301,8 +301,8 @@ async def test_a_key_that_may_see_its_account_sees_the_limits_that_it_shares(gat
         assert (other["limits"], other["rate_limits"], other["account_limits"]) == ([], [], "hidden")
 
 
-async def test_whether_a_key_sees_its_account_is_edited(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({"channel": [NOWHERE], **tenants({"quota_usd": 7})})
+async def test_whether_a_key_sees_its_account_is_edited(standing_with: StartGateway) -> None:
+    gateway = await standing_with({"channel": [NOWHERE], **tenants({"quota_usd": 7})})
     _, made = await ask_office(gateway, "POST", "/keys", {"account": "acme", "name": "new"})
     assert made["show_account"] is False
     headers = {"Authorization": f"Bearer {made['secret']}"}
@@ -313,8 +313,8 @@ async def test_whether_a_key_sees_its_account_is_edited(gateway_with: StartGatew
             assert len((await response.json())["limits"]) == limits
 
 
-async def test_a_limit_that_other_keys_share_is_hidden(gateway_with: StartGateway) -> None:
+async def test_a_limit_that_other_keys_share_is_hidden(standing_with: StartGateway) -> None:
     limits = [{"name": "each user", "of": "user", "usd": 1}]
-    gateway = await gateway_with({"channel": [NOWHERE], **tenants(), "limit": limits})
+    gateway = await standing_with({"channel": [NOWHERE], **tenants(), "limit": limits})
     about_key = await page(gateway, OWN_KEY)
     assert (about_key["limits"], about_key["account_limits"]) == ([], "hidden")
