@@ -4,14 +4,16 @@ import html
 import random
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 import attrs
 import pytest
+import pytest_asyncio
 
 from gateway.domain.request_log import Outcome, RequestRecord, has_failed
 from gateway.domain.speed import MAX_ERROR
@@ -25,7 +27,7 @@ from gateway.storage.usage_splits import SplitRepository
 from tests.support.console_people import Person, invite, make_administrator
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.request_records import make_row, read_ms
-from tests.support.started_gateways import StartGateway
+from tests.support.started_gateways import StartGateway, starting
 
 NOW_S = datetime(2026, 11, 30, 12, 20, tzinfo=UTC).timestamp()
 CONFIG: dict[str, Any] = {
@@ -113,12 +115,23 @@ def make_rows(count: int = 300) -> list[RequestRecord]:
     return sorted(rows, key=lambda row: row.settled_ms)
 
 
-@pytest.fixture
-async def people(gateway_with: StartGateway) -> AsyncIterator[dict[str, Person]]:
-    gateway: RunningGateway = await gateway_with(CONFIG, clock=lambda: NOW_S)
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def people(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[dict[str, Person]]:
+    """Two members of one gateway for all tests: these only read, and to add up its rows takes longer than most."""
+    folder = tmp_path_factory.mktemp("charts")
+    async with starting(folder, template_path) as start, open_people(start) as found:
+        yield found
+
+
+@asynccontextmanager
+async def open_people(start: StartGateway, rows: int = 300) -> AsyncIterator[dict[str, Person]]:
+    gateway: RunningGateway = await start(CONFIG, clock=lambda: NOW_S)
     gateway.audited = False  # the rows are charged to balances that are in memory already
     database = gateway.app[SERVICES].storage.database
-    await LedgerRepository(database).post(make_rows())
+    await LedgerRepository(database).post(make_rows(rows))
     splits = SplitRepository(database)
     while await splits.look_at_new_rows() or await splits.add_day(NOW_S):
         pass
@@ -223,10 +236,16 @@ def list_columns(page: str) -> list[tuple[str, list[str]]]:
     return [(re.search(r'href="(.*?)"', line)[1], numbers) for line, numbers in zip(lines, cells, strict=True)]  # type: ignore[index]
 
 
+@cache
+def find_bucket(href: str) -> tuple[str, str]:
+    """The bounds to which a link leads; many rows are compared with the same ones."""
+    query = dict(parse_qsl(html.unescape(href).partition("?")[2]))
+    return query["since"], query["until"]
+
+
 def is_within(row: dict[str, Any], href: str) -> bool:
     """Whether a row is one of the bucket to which a link leads."""
-    query = dict(parse_qsl(html.unescape(href).partition("?")[2]))
-    since, until = query["since"], query["until"]
+    since, until = find_bucket(href)
     settled = row["settled_at"]
     return bool(since <= settled < until if len(until) > len("2026-11-30") else settled[:10] == since)
 
@@ -379,19 +398,20 @@ async def test_a_member_s_numbers_are_those_of_its_account(people: dict[str, Per
     assert (answer["total"]["requests"], answer["speed"], answer["causes"]) == (0, None, [])
 
 
-async def test_a_deleted_account_has_no_link(people: dict[str, Person]) -> None:
+async def test_a_deleted_account_has_no_link(tmp_path: Path, template_path: Path) -> None:
     """There is no page of it, and the list of requests finds accounts by their names."""
-    ada = people["ada"]
-    _, made = await ada.call("POST", "/accounts", {"name": "gone"})
-    row = attrs.evolve(make_rows(1)[0], account_id=made["id"], account="gone", model="m", id="of-gone")
-    row = attrs.evolve(row, outcome="completed", status=200, error_code=None, cost_nanos=10**9)
-    row = attrs.evolve(row, settled_ms=int(NOW_S * 1000) - HOUR_MS)
-    await LedgerRepository(ada.gateway.app[SERVICES].storage.database).post([row])
-    assert (await ada.call("DELETE", "/accounts/gone"))[0] == 200
-    for path in ("?span=24h&group=account", "/models/m?span=24h"):
-        _, page = await ada.open(path)
-        assert f"{made['id']} (deleted)" in page
-        assert not re.search(r'(href|data-open)="[^"]*deleted', page)
+    async with starting(tmp_path, template_path) as start, open_people(start, rows=0) as people:
+        ada = people["ada"]
+        _, made = await ada.call("POST", "/accounts", {"name": "gone"})
+        row = attrs.evolve(make_rows(1)[0], account_id=made["id"], account="gone", model="m", id="of-gone")
+        row = attrs.evolve(row, outcome="completed", status=200, error_code=None, cost_nanos=10**9)
+        row = attrs.evolve(row, settled_ms=int(NOW_S * 1000) - HOUR_MS)
+        await LedgerRepository(ada.gateway.app[SERVICES].storage.database).post([row])
+        assert (await ada.call("DELETE", "/accounts/gone"))[0] == 200
+        for path in ("?span=24h&group=account", "/models/m?span=24h"):
+            _, page = await ada.open(path)
+            assert f"{made['id']} (deleted)" in page
+            assert not re.search(r'(href|data-open)="[^"]*deleted', page)
 
 
 async def test_a_page_stays_light(people: dict[str, Person]) -> None:
