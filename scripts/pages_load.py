@@ -47,7 +47,7 @@ LIMIT_MS = 150.0
 ROUNDS = 3
 ALL_CHANNELS, ALL_KEYS = 1_000, 5_000
 ACCOUNT_NAMES = ["acme", *(f"account-{number:02}" for number in range(2, ACCOUNTS + 1))]
-MADE_ROWS = 500_000
+MADE_ROWS = 250_000
 HOUR_DAYS, SUBJECT_DAYS = 40, 92
 PAGES = (
     "", "?span=24h", "?span=90d", "/requests", "/requests?last=7d", "/requests?last=90d",
@@ -111,7 +111,7 @@ def fill_rows(connection: sqlite3.Connection, count: int) -> None:
     number = f"((made.rowid - 1) * {copies} + copy.value)"
     changed = {
         "id": f"'req_' || printf('%08x', {number}) || substr(made.id, 13)",
-        "session": f"'run-' || {number} / {SESSION_ROWS}",
+        "session": f"'run-' || ({number} / {SESSION_ROWS})",
     }
     columns = ", ".join(REQUEST_COLUMNS)
     values = ", ".join(changed.get(name, f"made.{name}") for name in REQUEST_COLUMNS)

@@ -1,21 +1,25 @@
 """Lists sessions, and sums up their requests.
 
-One list reads a bounded number of rows, in the order of their sequences, like a list of requests. The sums of its
-sessions are read through the index of sessions.
+One list reads a bounded number of rows, like a list of requests: in the order of their sequences, or those of one key,
+end user or account through its index. The sums of its sessions are read through the index of sessions.
 """
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, case, exists, func, select, text
+from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, select, text
 
 from gateway.domain.session_usage import SessionFilter, SessionKey, SessionPage, SessionUsage
 from gateway.storage.database import Database
-from gateway.storage.request_log import ORDERED_ROWS, SLACK_MS
+from gateway.storage.request_log import INDEXED_ROWS, ORDERED_ROWS, SLACK_MS
 from gateway.storage.schema import IS_NAMED, requests
 
 _SESSIONS_PER_STATEMENT = 200
 """Sessions, and rows, per statement."""
+_PARTS = (100, 10, 1)
+"""The parts of the permitted rows that one list reads until it has sessions enough."""
+_INDEXES = ("key_id", "end_user", "account_id")
+"""Fields of a filter whose columns have an index, the most selective first."""
 _COLUMNS = requests.c
 _sequence = _COLUMNS.sequence
 _SUMS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
@@ -23,11 +27,15 @@ _HAS_PROMPT = case((_COLUMNS.prompt_tokens > 0, _sequence))
 
 
 class SessionLogRepository:
-    """The sessions in the ``requests`` table. One list reads at most ``max_rows`` rows."""
+    """The sessions in the ``requests`` table.
 
-    def __init__(self, database: Database, max_rows: int = ORDERED_ROWS) -> None:
+    One list reads at most ``max_rows`` rows in sequence, or ``by_index`` rows of one key, end user or account.
+    """
+
+    def __init__(self, database: Database, max_rows: int = ORDERED_ROWS, *, by_index: int = INDEXED_ROWS) -> None:
         self._database = database
         self._max_rows = max_rows
+        self._index_rows = by_index
 
     async def list_sessions(self, session_filter: SessionFilter, limit: int) -> SessionPage:
         """Return the ``limit`` sessions that match and were used last. A page may have fewer, and a ``next``."""
@@ -36,23 +44,26 @@ class SessionLogRepository:
         if highest is None:
             return SessionPage(())
         high = min(highest + 1, session_filter.before or highest + 1)
-        low = max(lowest, high - self._max_rows)
-        latest = func.max(_sequence).label("latest")
-        statement = (
-            select(_COLUMNS.account_id, _COLUMNS.session, latest)
-            .where(_sequence >= low, _sequence < high, _COLUMNS.session + "" != "")
-            .where(*_write_conditions(_COLUMNS, session_filter))
-            .group_by(_COLUMNS.account_id, _COLUMNS.session)
-            .order_by(latest.desc())
-            .limit(limit + 1)
-        )
-        if session_filter.before is not None:
-            statement = statement.where(~_is_used_later(session_filter, high))
-        rows = await self._database.read_long(statement)
+        index = next((name for name in _INDEXES if getattr(session_filter, name)), None)
+        max_rows = self._max_rows if index is None else self._index_rows
+        for part in _PARTS:  # of few rows first, because they nearly always have sessions enough
+            low = await self._find_low(session_filter, index, range(lowest, high), max(max_rows // part, 1))
+            rows = await self._database.read_long(_select_sessions(session_filter, index, low, high).limit(limit + 1))
+            is_last = low == lowest or await self._is_old(low, session_filter)
+            if is_last or len(rows) > limit:
+                break
         sessions = tuple((row.account_id, row.session) for row in rows[:limit])
         if len(rows) > limit:
             return SessionPage(sessions, rows[limit - 1].latest)
-        return SessionPage(sessions, None if low == lowest or await self._is_old(low, session_filter) else low)
+        return SessionPage(sessions, None if is_last else low)
+
+    async def _find_low(self, session_filter: SessionFilter, index: str | None, sequences: range, max_rows: int) -> int:
+        """Return the sequence from which on ``sequences`` have ``max_rows`` rows, of those that the index finds."""
+        if index is None:
+            return max(sequences.start, sequences.stop - max_rows)
+        is_before = _build_index_condition(session_filter, index), _sequence < sequences.stop
+        query = select(_sequence).where(*is_before).order_by(_sequence.desc()).limit(1).offset(max_rows - 1)
+        return next((row.sequence for row in await self._database.read_long(query)), sequences.start)
 
     async def find_accounts(self, session: str, account_id: int | None) -> list[int]:
         """Return the ids of the accounts with requests of this session."""
@@ -87,12 +98,34 @@ class SessionLogRepository:
         return any(row.settled_ms < session_filter.since_ms - SLACK_MS for row in await self._database.read(query))
 
 
-def _write_conditions(columns: Any, session_filter: SessionFilter) -> Sequence[ColumnElement[bool]]:
-    """Return the conditions of rows, written so that SQLite reads them by their sequences."""
+def _select_sessions(session_filter: SessionFilter, index: str | None, low: int, high: int) -> Select[Any]:
+    """Select the sessions of the matching rows from ``low`` up to ``high``, those used last first."""
+    latest = func.max(_sequence).label("latest")
+    statement = (
+        select(_COLUMNS.account_id, _COLUMNS.session, latest)
+        .where(_sequence >= low, _sequence < high, _COLUMNS.session + "" != "")
+        .where(*_write_conditions(_COLUMNS, session_filter, index))
+        .group_by(_COLUMNS.account_id, _COLUMNS.session)
+        .order_by(latest.desc())
+    )
+    if index is not None:
+        statement = statement.where(_build_index_condition(session_filter, index))
+    if session_filter.before is not None:
+        statement = statement.where(~_is_used_later(session_filter, high))
+    return statement
+
+
+def _build_index_condition(session_filter: SessionFilter, index: str) -> ColumnElement[bool]:
+    condition = _COLUMNS[index] == getattr(session_filter, index)
+    return and_(IS_NAMED[index], condition) if index in IS_NAMED else condition
+
+
+def _write_conditions(columns: Any, session_filter: SessionFilter, index: str | None) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions that ``index`` does not cover, written so that SQLite uses no other index."""
     conditions: list[ColumnElement[bool]] = []
     for name, neutral_value in (("account_id", 0), ("key_id", 0), ("end_user", "")):
         value = getattr(session_filter, name)
-        if value is not None:
+        if value is not None and name != index:
             conditions.append(columns[name] + neutral_value == value)
     if session_filter.since_ms is not None:
         conditions.append(columns.settled_ms >= session_filter.since_ms)
@@ -104,7 +137,7 @@ def _is_used_later(session_filter: SessionFilter, high: int) -> ColumnElement[bo
     later = requests.alias("later").c
     is_same = and_(text("later.session != ''"), later.session == _COLUMNS.session)
     is_same = and_(is_same, later.account_id + 0 == _COLUMNS.account_id, later.sequence >= high)
-    return exists(select(later.sequence).where(is_same, *_write_conditions(later, session_filter)))
+    return exists(select(later.sequence).where(is_same, *_write_conditions(later, session_filter, None)))
 
 
 def _sum_names(names: Sequence[str]) -> Any:
