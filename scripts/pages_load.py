@@ -39,7 +39,19 @@ from gateway.storage.schema import keys, requests
 from gateway.storage.speed import SpeedRepository
 from gateway.storage.usage_splits import SplitRepository
 from scripts.charts_load import fill_speed, fill_sums, list_cells
-from scripts.rows_load import ACCOUNTS, CHANNELS, DAY_MS, DAYS, KEYS, MODELS, ROUTE, SESSION_ROWS, START_MS, World
+from scripts.rows_load import (
+    ACCOUNTS,
+    CHANNELS,
+    DAY_MS,
+    DAYS,
+    KEYS,
+    MODELS,
+    ROUTE,
+    SESSION_ROWS,
+    START_MS,
+    USERS,
+    World,
+)
 from tests.support.console import add_member, open_session
 from tests.support.gateway import RunningGateway, start_gateway
 
@@ -77,8 +89,15 @@ def make_config() -> Mapping[str, Any]:
         "name": ROUTE,
         "step": [{"models": [{"model": MODELS[0], "weight": 9}, MODELS[1]]}, {"models": [MODELS[2]]}],
     }
+    billing = {"unpriced": "free"}
     accounts = [{"name": name} for name in ACCOUNT_NAMES]
-    return {"account": accounts, "channel": channels, "route": [route], "billing": {"unpriced": "free"}}
+    return {
+        "account": accounts,
+        "channel": channels,
+        "route": [route],
+        "billing": billing,
+        "requests": {"keep_days": 0},
+    }
 
 
 def fill(path: Path, count: int) -> None:
@@ -111,16 +130,15 @@ def fill_rows(connection: sqlite3.Connection, count: int) -> None:
     number = f"((made.rowid - 1) * {copies} + copy.value)"
     changed = {
         "id": f"'req_' || printf('%08x', {number}) || substr(made.id, 13)",
+        "end_user": f"iif(end_user = '', '', 'user-' || ((substr(end_user, 6) + copy.value * 7919) % {USERS}))",
         "session": f"'run-' || ({number} / {SESSION_ROWS})",
     }
     columns = ", ".join(REQUEST_COLUMNS)
     values = ", ".join(changed.get(name, f"made.{name}") for name in REQUEST_COLUMNS)
     connection.execute(
-        f"INSERT INTO requests ({columns}) SELECT {values} FROM made "  # noqa: S608 - constants
-        f"CROSS JOIN generate_copies AS copy".replace(
-            "generate_copies", "(" + " UNION ALL ".join(f"SELECT {copy} AS value" for copy in range(copies)) + ")"
-        )
-        + " ORDER BY made.rowid"
+        f"WITH RECURSIVE copy (value) AS (SELECT 0 UNION ALL SELECT value + 1 FROM copy "  # noqa: S608 - constants
+        f"WHERE value < {copies - 1}) "
+        f"INSERT INTO requests ({columns}) SELECT {values} FROM made CROSS JOIN copy ORDER BY made.rowid"
     )
     for _, sql in indexes:
         connection.execute(sql)

@@ -1,18 +1,36 @@
 """Traffic over time in the database, for charts: a bounded number of rows, whatever the number of keys and models."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import CTE, ColumnElement, Row, Select, String, and_, cast, func, literal, select, union_all
 
-from gateway.domain.traffic import DAY_HOURS, SUMMED_FIELDS, TimeRange, TrafficFilter, TrafficLine, split_hours
+from gateway.domain.traffic import (
+    DAY_HOURS,
+    SUMMED_FIELDS,
+    TimeRange,
+    TrafficFilter,
+    TrafficLine,
+    add_lines,
+    split_hours,
+)
+from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
 from gateway.storage.database import Database
 from gateway.storage.schema import failure_hours, keys, split_days, usage_hours, usage_splits
-from gateway.storage.usage_splits import FILTER_COLUMNS, LABEL_COLUMNS, FilterAxis, SplitAxis, list_split_days
+from gateway.storage.usage_splits import (
+    FILTER_COLUMNS,
+    LABEL_COLUMNS,
+    FilterAxis,
+    SplitAxis,
+    SplitRepository,
+    list_split_days,
+)
 
 _FILTERED = ("account_id", "key_id", "model", "channel", "status")
 _BUCKET, _TOTAL, _VALUE, _DAYS = "bucket", "total", "value", "days"
+_MAX_LOOKS = 3
+"""How many batches of new rows are looked at before an answer; if there are more, the daily sums are read instead."""
 EMPTY_LINE = TrafficLine("", *(0 for _ in SUMMED_FIELDS))
 
 
@@ -61,6 +79,24 @@ class TrafficSeriesReader:
         ranges = split_hours(since, until)
         rows = await self._read(ranges, "status", lambda cells: [select_sums("total", cells)]) if ranges else []
         return TrafficLine("", *map(int, rows[0][3:])) if rows else EMPTY_LINE
+
+    async def list_lines(self, axis: SplitAxis | Literal["day"], since: int, until: int) -> list[TrafficLine]:
+        """Return the traffic of the hours from ``since`` up to ``until`` by ``axis``, like ``list_traffic``."""
+        ranges = split_hours(since, until)
+        if not ranges:
+            return []
+        if axis != "day":
+            rows = await self._read(ranges, axis, lambda cells: [select_sums("line", cells, label=cells.c.label)])
+            lines = [TrafficLine(*row[2:3], *map(int, row[3:])) for row in map(tuple, rows)]
+            return sorted(lines, key=lambda line: (-line.cost_nanos, -line.requests, line.label))
+        days: dict[int, TrafficLine] = {}
+        for row in map(
+            tuple, await self._read(ranges, "status", lambda cells: [select_sums("line", cells, hour=cells.c.hour)])
+        ):
+            day = int(row[1]) // DAY_HOURS
+            line = TrafficLine(str(day), *map(int, row[3:]))
+            days[day] = add_lines(days[day], line) if day in days else line
+        return [days[day] for day in sorted(days)]
 
     async def _read(
         self, ranges: Sequence[TimeRange], axis: SplitAxis, select_parts: Callable[[CTE], list[Select[Any]]]
@@ -112,6 +148,17 @@ class TrafficSeriesReader:
                 in_time = and_(columns.hour >= part.since, columns.hour < part.until)
             selects.append(_select_hours(axis, and_(columns.span == part.span, in_time, *conditions)))
         return selects
+
+
+async def open_series_reader(database: Database, traffic_filter: TrafficFilter) -> TrafficSeriesReader:
+    """Return a reader that uses the splits of past days, unless very many new rows might have changed them."""
+    try:
+        changed_days = await SplitRepository(database).find_changed_days(_MAX_LOOKS)
+    except StoreUnavailable:
+        changed_days = None
+    return TrafficSeriesReader(
+        database, traffic_filter, uses_splits=changed_days is not None, changed_days=changed_days or frozenset()
+    )
 
 
 def _find_split_filter(traffic_filter: TrafficFilter) -> tuple[FilterAxis, str] | None:

@@ -18,6 +18,7 @@ from gateway.storage.ledger_rows import reverse_rows
 from gateway.storage.schema import rollups, usage_splits
 from gateway.storage.speed import SpeedRepository
 from gateway.storage.subject_sums import SubjectSums
+from gateway.storage.traffic import TrafficRepository
 from gateway.storage.traffic_series import TrafficSeries, TrafficSeriesReader
 from gateway.storage.usage_splits import SplitAxis, SplitRepository, list_split_days
 from tests.support.request_records import charge, read_ms, refuse
@@ -75,6 +76,19 @@ async def compare(database: Database, pairs: Iterable[tuple[TrafficFilter, Split
             reader = await open_reader(database, traffic_filter, splits=splits)
             sums.append(await reader.sum_traffic(PERIOD.since - 5, PERIOD.until - 20))
         assert sums[0] == sums[1]
+        await compare_lines(database, traffic_filter)
+
+
+async def compare_lines(database: Database, traffic_filter: TrafficFilter) -> None:
+    """Read the lines of each axis with splits, and from the sums of hours and days."""
+    since, until = PERIOD.since - 5, PERIOD.until - 20
+    reader = await open_reader(database, traffic_filter, splits=True)
+    stored = TrafficRepository(database)
+    for axis in ("day", "model", "key", "account", "channel", "status"):
+        expected = await stored.list_traffic(axis, attrs.evolve(traffic_filter, since=since, until=until))
+        assert sorted(await reader.list_lines(axis, since, until), key=attrs.astuple) == sorted(
+            expected, key=attrs.astuple
+        ), (traffic_filter, axis)
 
 
 async def catch_up(splits: SplitRepository, now_s: float = NOW_S) -> None:

@@ -28,8 +28,8 @@ from gateway.storage.speed import SpeedRepository
 from gateway.storage.subject_series import list_subject_series
 from gateway.storage.subject_usage import SubjectUsageRepository
 from gateway.storage.traffic_minutes import MINUTE_MS, RowSeriesReader
-from gateway.storage.traffic_series import EMPTY_LINE, TrafficSeries, TrafficSeriesReader
-from gateway.storage.usage_splits import SplitAxis, SplitRepository
+from gateway.storage.traffic_series import EMPTY_LINE, TrafficSeries, open_series_reader
+from gateway.storage.usage_splits import SplitAxis
 
 GROUPS: tuple[SplitAxis, ...] = ("model", "key", "account", "channel", "status")
 _STEPS: Mapping[str, int] = {
@@ -326,10 +326,7 @@ async def _read_hours(
     database: Database, selection: _Selection, period: _Period, group: SplitAxis, now_ms: int
 ) -> _Numbers:
     traffic_filter = selection.traffic
-    changed_days = await _find_changed_days(SplitRepository(database))
-    reader = TrafficSeriesReader(
-        database, traffic_filter, uses_splits=changed_days is not None, changed_days=changed_days or frozenset()
-    )
+    reader = await open_series_reader(database, traffic_filter)
     hours = TimeRange(period.starts.step, period.starts.start, period.starts.stop)
     speed_lines = await SpeedRepository(database).list_speed([hours], traffic_filter)
     return _Numbers(
@@ -433,14 +430,6 @@ async def _sum_new_rows(speeds: SpeedRepository) -> bool:
     except StoreUnavailable:  # for writes: the sums of the last run can be read
         return False
     return False
-
-
-async def _find_changed_days(splits: SplitRepository) -> frozenset[int] | None:
-    """Return the past days whose splits may be too low; None if the daily sums have to be read instead."""
-    try:
-        return await splits.find_changed_days(_MAX_ROUNDS)
-    except StoreUnavailable:
-        return None
 
 
 def _build_buckets(period: _Period, numbers: _Numbers) -> list[ChartBucket]:

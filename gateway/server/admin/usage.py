@@ -24,6 +24,7 @@ from gateway.server.admin.io import ACCOUNT_QUERY, parse_account
 from gateway.server.admin.requests import STATUS_QUERY, parse_channel
 from gateway.server.openapi import schema as s
 from gateway.server.query import day_of_number, parse_moment, parse_number
+from gateway.storage.traffic_series import open_series_reader
 
 Names = Mapping[str, str]
 _PROVIDER = "provider"
@@ -218,7 +219,7 @@ async def build_report(request: AdminRequest) -> UsageReport:
     axis = next((axis for axis in _AXES if axis == axis_name), default)
     traffic_filter = await _parse_filter(request, by_hour=axis == "hour")
     traffic_filter = attrs.evolve(traffic_filter, status=parse_number(request.query, "status"))
-    lines = await request.services.admin.history.traffic.list_traffic(axis, traffic_filter)
+    lines = await _list_lines(request, axis, traffic_filter)
     if axis_name == _PROVIDER:
         lines = _sum_by_provider(lines, request.services.routing.catalog.channels)
     names = await list_names(request, axis)
@@ -232,6 +233,14 @@ async def build_report(request: AdminRequest) -> UsageReport:
         ],
         total=build_view(UsageSums, reduce(add_lines, lines, _EMPTY_LINE)),
     )
+
+
+async def _list_lines(request: AdminRequest, axis: TrafficAxis, traffic_filter: TrafficFilter) -> Sequence[TrafficLine]:
+    """Return traffic summed along ``axis``; whole days from the sums that charts read."""
+    if axis == "hour":
+        return await request.services.admin.history.traffic.list_traffic(axis, traffic_filter)
+    reader = await open_series_reader(request.services.storage.database, traffic_filter)
+    return await reader.list_lines(axis, traffic_filter.since, traffic_filter.until)
 
 
 async def _report_subjects(request: AdminRequest, kind: SubjectKind, tag: str) -> UsageReport:
@@ -250,7 +259,7 @@ async def _report_subjects(request: AdminRequest, kind: SubjectKind, tag: str) -
     usage = await history.subjects.find_usage(
         SubjectFilter(kind, tag, since, until - 1, traffic_filter.account_id, traffic_filter.key_id, values), limit
     )
-    all_lines = await history.traffic.list_traffic("account", traffic_filter) if value is None else usage.lines
+    all_lines = await _list_lines(request, "status", traffic_filter) if value is None else usage.lines
     total = reduce(add_lines, all_lines, _EMPTY_LINE)
     attributed = (*usage.lines, usage.unlisted, usage.other)
     since_text, until_text = _format_times(traffic_filter, "day")

@@ -1,0 +1,94 @@
+"""What the store does for a page does not grow with the age of the request log."""
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import attrs
+
+from gateway.server.context import SERVICES
+from gateway.server.sessions import COOKIE
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
+from gateway.storage.speed import SpeedRepository
+from gateway.storage.sqlite_database import READER_COUNT, SqliteDatabase
+from gateway.storage.usage_splits import SplitRepository
+from scripts.pages_load import PAGES, add_keys, make_config
+from scripts.rows_load import DAY_MS, World
+from tests.support.console import add_member, open_session
+from tests.support.gateway import RunningGateway, start_gateway
+from tests.support.stores import copy_template
+
+ROWS_PER_DAY, FEW_DAYS, MANY_DAYS = 100, 35, 105
+STEPS_PER_CALL = 100
+TIMED_PAGES = [path for path in PAGES if "90d" not in path]
+
+
+async def fill(path: Path, days: int, end_ms: int) -> None:
+    """Store the rows of so many days, and the sums that workers make of them: these do not run beside the pages."""
+    database = await open_database(f"sqlite:///{path}")
+    step_ms, count = DAY_MS // ROWS_PER_DAY, days * ROWS_PER_DAY
+    rows = []
+    for place, row in enumerate(World().make(count)):
+        settled_ms = end_ms - (count - place) * step_ms
+        rows.append(attrs.evolve(row, settled_ms=settled_ms, started_ms=settled_ms - row.total_ms))
+    ledger, speed, splits = LedgerRepository(database), SpeedRepository(database), SplitRepository(database)
+    for start in range(0, count, 500):
+        await ledger.post(rows[start : start + 500])
+    await speed.add_new_rows()
+    while await speed.add_old_rows():
+        pass
+    while await splits.look_at_new_rows() or await splits.add_day(end_ms / 1000):
+        pass
+    await database.close()
+
+
+@asynccontextmanager
+async def count_steps(gateway: RunningGateway) -> AsyncIterator[Counter[str]]:
+    """Count the steps of SQLite's virtual machine in all connections that read, by hundreds."""
+    counts: Counter[str] = Counter()
+    database = gateway.app[SERVICES].storage.database
+    assert isinstance(database, SqliteDatabase)
+    async with AsyncExitStack() as stack:
+        for _ in range(READER_COUNT):
+            connection = await stack.enter_async_context(database._reader.connect())
+            driver = (await connection.get_raw_connection()).driver_connection
+            assert driver is not None
+            await driver.set_progress_handler(lambda: counts.update(("steps",)), STEPS_PER_CALL)
+    yield counts
+
+
+async def weigh_pages(folder: Path, template: Path, days: int, end_ms: int) -> dict[str, int]:
+    """Return how many steps each page takes, the fewest of three times."""
+    folder.mkdir()
+    await copy_template(template, folder)
+    await fill(folder / "gateway.db", days, end_ms)
+    gateway = await start_gateway(folder, template, make_config())
+    gateway.audited = False  # its accounts are made after their rows, and so begin with nothing spent
+    await add_keys(gateway)
+    session = await open_session(gateway, await add_member(gateway, "ada", "administrator", "acme"))
+    weights: dict[str, int] = {}
+    headers = {"Cookie": f"{COOKIE}={session}", "Sec-Fetch-Site": "same-origin"}
+    async with count_steps(gateway) as counts:
+        for path in TIMED_PAGES:
+            rounds = []
+            for _ in range(3):
+                before = counts["steps"]
+                async with gateway.client.get(f"{gateway.url}/console{path}", headers=headers) as response:
+                    assert response.status == 200, path
+                    await response.read()
+                rounds.append(counts["steps"] - before)
+            weights[path] = min(rounds) * STEPS_PER_CALL
+    await gateway.close()
+    return weights
+
+
+async def test_no_page_reads_more_of_an_older_log(tmp_path: Path, template_path: Path) -> None:
+    end_ms = int(time.time() * 1000) - 60_000
+    few = await weigh_pages(tmp_path / "few", template_path, FEW_DAYS, end_ms)
+    many = await weigh_pages(tmp_path / "many", template_path, MANY_DAYS, end_ms)
+    assert few["/requests"] > 1_000, "the steps are counted"
+    grown = {path: (few[path], many[path]) for path in few if many[path] > 1.3 * few[path] + 5_000}
+    assert not grown, "steps of the store for each page, of a log of 35 days and of one of 105"
