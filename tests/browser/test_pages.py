@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
+from gateway.server.console.language import CHINESE, COOKIE, read_catalogue
 from gateway.server.console.routes import ROOT, list_pages
 from gateway.server.help.pages import read_chapters
 from tests.browser.chromium import BROWSER
@@ -127,6 +128,25 @@ _CUT_CELLS = """
   && cell.getBoundingClientRect().right > cell.closest(".table").getBoundingClientRect().right + 1
 ).map((cell) => cell.textContent)
 """
+_CUT_FIELDS = """
+() => [...document.querySelectorAll("main input")].filter((field) =>
+  field.checkVisibility() && field.type !== "file" && field.value.length <= 20
+  && field.scrollWidth > field.clientWidth + 1
+).map((field) => [field.scrollWidth, field.clientWidth, field.outerHTML.slice(0, 160)])
+"""
+"""Fields too small for the at most 20 characters in them."""
+_TEXTS = """
+() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), texts = [];
+  while (walker.nextNode()) {
+    const { parentElement, data } = walker.currentNode;
+    if (!parentElement.closest("script, style, code, pre, .inert-text, [lang=en]")) texts.push(data);
+  }
+  for (const one of document.querySelectorAll("[title], [aria-label], [placeholder]"))
+    for (const name of ["title", "aria-label", "placeholder"]) texts.push(one.getAttribute(name) ?? "");
+  return texts.map((text) => text.replace(/\\s+/g, " ").trim());
+}
+"""
 MAX_PAGE_BYTES = 80_000
 """What the page and all that it loads may weigh on the wire, without pictures."""
 _WEIGHT = """
@@ -200,6 +220,7 @@ async def test_no_table_is_wider_than_its_card_and_no_page_is_heavy(
         for width in WIDTHS:
             await ada.page.set_viewport_size({"width": width, "height": 800})
             wide += [(name, width, *one) for one in await ada.page.evaluate(_WIDE_TABLES)]
+            wide += [(name, width, *one) for one in await ada.page.evaluate(_CUT_FIELDS)]
             if width == PHONE["width"]:
                 wide += [(name, width, *row) for row in await ada.page.evaluate(_TALL_ROWS)]
             if name.startswith("requests"):
@@ -217,6 +238,21 @@ async def add_long_names(site: VisitedGateway) -> None:
     body = {"model": f"vendor/{'a-long-name-' * 8}", "messages": []}
     await site.call(CHAT, body, secret)
     await site.wait_for_rows(before + 1)
+
+
+async def test_no_page_has_english_texts_in_chinese(site: VisitedGateway, enter: Enter) -> None:
+    """None of more than one word that has a translation. One word may be a name that somebody gave."""
+    ada = await enter("ada", "administrator")
+    cookie = {"name": COOKIE, "value": CHINESE, "url": f"{site.url}{ROOT}"}
+    await ada.context.add_cookies([cookie])  # type: ignore[list-item]
+    messages = read_catalogue(CHINESE).messages
+    english = {text for text, translation in messages.items() if " " in text and translation != text}
+    found: set[tuple[str, str]] = set()
+    for name, path in SHOWN.items():
+        await ada.go(path.format_map(site.known))
+        found |= {(name, text) for text in await ada.page.evaluate(_TEXTS) if text in english}
+    assert await ada.page.locator("html").get_attribute("lang") == CHINESE
+    assert not found, "\n".join(map(str, sorted(found)))
 
 
 async def test_what_pages_look_like_in_another_state(site: VisitedGateway, enter: Enter) -> None:

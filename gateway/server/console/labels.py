@@ -116,6 +116,14 @@ LABELS: Mapping[str, str] = {
     "seconds": mark("seconds"),
     "characters": mark("characters"),
     "request": mark("request"),
+    # What files are for
+    "assistants": mark("assistants"),
+    "batch": mark("batch"),
+    "batch_output": mark("batch output"),
+    "fine-tune": mark("fine-tuning"),
+    "vision": mark("vision"),
+    "user_data": mark("user data"),
+    "evals": mark("evaluations"),
 }
 """English label by value. Other values are shown unchanged."""
 SUBJECTS: Mapping[str, str] = {

@@ -44,7 +44,7 @@ _GROUP_NAMES: Mapping[str, str] = {
 }
 _SUBJECT_GROUPS = ("key", "account")
 """What the days of end users and tags are split by."""
-_PERCENTILES = (("p50", mark("Median"), "series-2"), ("p95", "95 %", "series-3"), ("p99", "99 %", "series-4"))
+_PERCENTILES = (("p50", mark("Median"), "series-2"), ("p95", "p95", "series-3"), ("p99", "p99", "series-4"))
 
 
 @frozen

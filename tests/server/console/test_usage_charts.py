@@ -250,7 +250,7 @@ def is_within(row: dict[str, Any], href: str) -> bool:
     return bool(since <= settled < until if len(until) > len("2026-11-30") else settled[:10] == since)
 
 
-PERCENTS = {"Median": 50, "95 %": 95, "99 %": 99}
+PERCENTS = {"Median": 50, "p95": 95, "p99": 99}
 
 
 def check_number(chart: str, name: str, text: str, rows: list[dict[str, Any]]) -> None:

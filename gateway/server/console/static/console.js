@@ -23,6 +23,12 @@ export function tellTimes(root = document) {
 }
 tellTimes();
 
+// What is cut off, on pointing at it.
+document.addEventListener("mouseover", ({ target }) => {
+  const cut = target.closest?.(".cut, .wide, .badge, .lines :is(td, th)");
+  if (cut && cut.scrollWidth > cut.clientWidth && !cut.closest("[title]")) cut.title = cut.textContent.trim();
+});
+
 // Filters by time are in the reader's zone, as the times of the page are; the address of the page has UTC.
 const MOMENTS = 'form[data-filter] input[type="datetime-local"][data-moment]';
 for (const field of document.querySelectorAll(MOMENTS)) {
