@@ -7,7 +7,7 @@ more than the database's work.
 import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import chain, compress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Boolean, Table
 
@@ -20,9 +20,7 @@ MIN_COPIED_ROWS = 32
 ROWS_PER_INSERT = 16
 """Rows that one statement inserts into SQLite: each statement opens tables and indexes, and releases the interpreter's
 lock. The values of 16 rows stay below 999, the most that older versions of SQLite take."""
-
-
-_Positions = tuple[int, ...]
+_Constants = tuple[tuple[int, Literal[False] | None], ...]
 
 
 class _SqliteInsert(NamedTuple):
@@ -40,12 +38,13 @@ class BulkInsert:
         self._table, self._columns, self._on_conflict = table, columns, on_conflict
         self._start = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES"
         numbers = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-        self._nullable = tuple(position for position, name in enumerate(columns) if table.c[name].nullable)
-        self._flags = tuple(
-            position for position, name in enumerate(columns) if isinstance(table.c[name].type, Boolean)
-        )
-        self._sqlite_by_literals: dict[tuple[_Positions, _Positions], _SqliteInsert] = {}
-        self.sqlite = self._write_sqlite((), ()).single
+        kinds = [(position, table.c[name]) for position, name in enumerate(columns)]
+        self._usual: list[tuple[int, Literal[False] | None]] = [
+            (position, None) for position, column in kinds if column.nullable
+        ]
+        self._usual += [(position, False) for position, column in kinds if isinstance(column.type, Boolean)]
+        self._sqlite_by_constants: dict[_Constants, _SqliteInsert] = {}
+        self.sqlite = self._write_sqlite(()).single
         self._postgresql_statement = f"{self._start} ({numbers}){on_conflict}"
 
     def run_sqlite(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
@@ -54,23 +53,22 @@ class BulkInsert:
         A column that is NULL or false in all rows is no parameter: the driver looks for an adapter of each None and
         each bool, which takes longer than five numbers.
         """
-        nulls = tuple(position for position in self._nullable if all(row[position] is None for row in rows))
-        falses = tuple(position for position in self._flags if all(row[position] is False for row in rows))
-        insert = self._sqlite_by_literals.get((nulls, falses)) or self._write_sqlite(nulls, falses)
-        parameters = [tuple(compress(row, insert.bound)) for row in rows] if nulls or falses else rows
+        constants = tuple(usual for usual in self._usual if all(row[usual[0]] is usual[1] for row in rows))
+        insert = self._sqlite_by_constants.get(constants) or self._write_sqlite(constants)
+        parameters = [tuple(compress(row, insert.bound)) for row in rows] if constants else rows
         full_rows = len(rows) - len(rows) % ROWS_PER_INSERT
         if full_rows:
             groups = (parameters[start : start + ROWS_PER_INSERT] for start in range(0, full_rows, ROWS_PER_INSERT))
             connection.executemany(insert.multiple, (tuple(chain.from_iterable(group)) for group in groups))
         connection.executemany(insert.single, parameters[full_rows:])
 
-    def _write_sqlite(self, nulls: _Positions, falses: _Positions) -> _SqliteInsert:
-        literals = dict.fromkeys(nulls, "NULL") | dict.fromkeys(falses, "0")
+    def _write_sqlite(self, constants: _Constants) -> _SqliteInsert:
+        literals = {position: "NULL" if value is None else "0" for position, value in constants}
         bound = tuple(position not in literals for position in range(len(self._columns)))
         row = f"({', '.join(literals.get(position, '?') for position in range(len(self._columns)))})"
         multiple = f"{self._start} {', '.join([row] * ROWS_PER_INSERT)}{self._on_conflict}"
         insert = _SqliteInsert(f"{self._start} {row}{self._on_conflict}", multiple, bound)
-        self._sqlite_by_literals[nulls, falses] = insert
+        self._sqlite_by_constants[constants] = insert
         return insert
 
     async def run(self, connection: AsyncConnection, rows: list[tuple[Any, ...]]) -> None:
