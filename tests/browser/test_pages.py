@@ -288,6 +288,9 @@ async def test_the_reference_can_be_read_and_searched_by_anybody(site: VisitedGa
     nothing = page.get_by_text("Nothing here matches that.")
     await visitor.go(f"{site.url}/docs")
     await visitor.shoot("docs-light", whole=False)
+    await page.set_viewport_size(PHONE)
+    assert await page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    await page.set_viewport_size(DESK)
     await visitor.write("Filter", "zzzzzz")
     await expect(nothing).to_be_visible()
     await page.keyboard.press("Escape")
