@@ -151,8 +151,7 @@ class RequestRecord:
         limit_charges: what the cost counts for beside key and account (``domain/limit.py``); empty for nothing.
         replay_of: the id of the kept request that was sent again; empty for every other request.
         cache: where the answer came from; empty if it could not come from the cache of answers.
-        agreement_ppm: of a copy for a shadow model, how many of all words of both answers they share, in parts per
-            million (``formats/transcript/agreement.py``); None if the answers were not compared.
+        agreement_ppm: of a copy, the share of equal words (``transcript/agreement.py``); None if not compared.
         agreed_on: what is equal in both: some of ``text,tools,finish``.
     """
 

@@ -107,19 +107,15 @@ class ActiveInference:
 
     def wrap_stream(self, stream: ClientStream) -> ClientStream:
         """Return a client stream that gives what is sent to the collectors of the request, too."""
-        if self.exchange is not None:
-            stream = self.exchange.wrap(stream)
-        if self.sample is not None:
-            stream = self.sample.wrap(stream)
-        return stream if self.recorder is None else self.recorder.wrap(stream)
+        for collector in (self.exchange, self.sample, self.recorder):
+            if collector is not None:
+                stream = collector.wrap(stream)
+        return stream
 
     def note_answer(self, body: bytes, media_type: str) -> None:
-        if self.exchange is not None:
-            self.exchange.note_answer(body, media_type)
-        if self.recorder is not None:
-            self.recorder.note_answer(body, media_type)
-        if self.sample is not None:
-            self.sample.note_answer(body, media_type)
+        for collector in (self.exchange, self.recorder, self.sample):
+            if collector is not None:
+                collector.note_answer(body, media_type)
 
     def close_collectors(self) -> None:
         """Close what keeps the bodies, the stream or the answer of the request, after its settlement.

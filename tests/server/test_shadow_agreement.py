@@ -65,8 +65,8 @@ async def ask(gateway: RunningGateway, client: str = "openai", **body: Any) -> b
     asked = {"model": "fast", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}], **body}
     async with gateway.post(asked, path=PATHS[client]) as response:
         assert response.status == 200, await response.text()
-        body: bytes = await response.read()
-        return body
+        answered: bytes = await response.read()
+        return answered
 
 
 async def find_copy(gateway: RunningGateway) -> RequestRecord:

@@ -21,7 +21,7 @@ CHARTED = ("?group=account&span=24h", "/models/m?span=24h", "/channels/up?group=
 
 async def send(gateway: RunningGateway, secret: str) -> None:
     headers = {"Authorization": f"Bearer {secret}", "x-gateway-tags": "team=web"}
-    async with gateway.post({**HELLO, "user": "ann"}, headers=headers) as response:
+    async with gateway.post({**HELLO, "user": "ann", "max_tokens": 100}, headers=headers) as response:
         assert response.status == 200, await response.text()
 
 
