@@ -17,6 +17,7 @@ from tests.support.started_gateways import StartGateway
 
 pytestmark = BROWSER
 RELOADS = 10
+TOGETHER = 20
 WORDS = [f"word{number} " for number in range(400)]
 _SCRIPT = re.compile(r"```js\n(.*?)```", re.DOTALL)
 PAGE = """<!doctype html><title>App</title><pre id="text"></pre><p id="end"></p><script>%s
@@ -53,8 +54,10 @@ async def page(guests: Guests) -> AsyncIterator[Page]:
 async def test_a_page_that_reloads_shows_every_word_once(page: Page, standing_with: StartGateway) -> None:
     origin = page.url.removesuffix("/favicon.ico")
     script: list[Step] = [SSE_HEAD]
-    for event in chat_events(*WORDS):
+    events = [*chat_events(*WORDS)]
+    for event in events[:-TOGETHER]:
         script += [chunk(event), 0.01]
+    script.append(chunk(b"".join(events[-TOGETHER:])))  # a page reads the end together with the last words
     async with ScriptedUpstream([*script, LAST_CHUNK]) as up:
         key = {"name": "test", "account": "acme", "secret": KEY}
         up_channel = channel(up.base_url, idle_timeout_s=60, total_timeout_s=100)
