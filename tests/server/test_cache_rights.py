@@ -203,7 +203,7 @@ async def test_nobody_gets_what_it_could_not_have_now(gateway_with: StartGateway
                 await twins.change_something(rng, [ids for ids, _ in furnished])
             else:
                 await twins.ask_both(rng)
-        assert twins.given > STEPS // 20
+        assert twins.given > min(STEPS, 150) // 20  # in longer runs fewer: two of four keys have spent their money
         costs = [await _sum_costs(gateway) for gateway in gateways]
         assert costs[0] == costs[1]
         await plain_gateway.client.close()  # its connections are no tasks that the other one has left
