@@ -46,16 +46,18 @@ class SessionLogRepository:
         high = min(highest + 1, session_filter.before or highest + 1)
         index = next((name for name in _INDEXES if getattr(session_filter, name)), None)
         max_rows = self._max_rows if index is None else self._index_rows
-        for part in _PARTS:  # of few rows first, because they nearly always have sessions enough
+        page = SessionPage(())
+        for part in _PARTS:  # few rows first, because these nearly always have sessions enough
             low = await self._find_low(session_filter, index, range(lowest, high), max(max_rows // part, 1))
             rows = await self._database.read_long(_select_sessions(session_filter, index, low, high).limit(limit + 1))
-            is_last = low == lowest or await self._is_old(low, session_filter)
-            if is_last or len(rows) > limit:
+            next_before = rows[limit - 1].latest if len(rows) > limit else low
+            is_last = len(rows) <= limit and (low == lowest or await self._is_old(low, session_filter))
+            page = SessionPage(
+                tuple((row.account_id, row.session) for row in rows[:limit]), None if is_last else next_before
+            )
+            if is_last or len(rows) >= limit:
                 break
-        sessions = tuple((row.account_id, row.session) for row in rows[:limit])
-        if len(rows) > limit:
-            return SessionPage(sessions, rows[limit - 1].latest)
-        return SessionPage(sessions, None if is_last else low)
+        return page
 
     async def _find_low(self, session_filter: SessionFilter, index: str | None, sequences: range, max_rows: int) -> int:
         """Return the sequence from which on ``sequences`` have ``max_rows`` rows, of those that the index finds."""

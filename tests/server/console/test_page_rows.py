@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import attrs
+import pytest
 
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE
@@ -16,14 +17,17 @@ from gateway.storage.speed import SpeedRepository
 from gateway.storage.sqlite_database import READER_COUNT, SqliteDatabase
 from gateway.storage.usage_splits import SplitRepository
 from scripts.pages_load import PAGES, add_keys, make_config
-from scripts.rows_load import DAY_MS, World
+from scripts.rows_load import CHANNELS, DAY_MS, World
 from tests.support.console import add_member, open_session
 from tests.support.gateway import RunningGateway, start_gateway
 from tests.support.stores import copy_template
 
 ROWS_PER_DAY, FEW_DAYS, MANY_DAYS = 100, 35, 105
 STEPS_PER_CALL = 100
-TIMED_PAGES = [path for path in PAGES if "90d" not in path]
+ROUNDS = 2
+LIMITED_PAGES = {"/sessions?end_user=user-0", "/routes/fast?last=7d"}
+"""Pages that read up to a fixed number of rows, of which the younger log has fewer."""
+COUNTED_PAGES = [path for path in PAGES if "90d" not in path and path not in LIMITED_PAGES]
 
 
 async def fill(path: Path, days: int, end_ms: int) -> None:
@@ -61,20 +65,21 @@ async def count_steps(gateway: RunningGateway) -> AsyncIterator[Counter[str]]:
 
 
 async def weigh_pages(folder: Path, template: Path, days: int, end_ms: int) -> dict[str, int]:
-    """Return how many steps each page takes, the fewest of three times."""
+    """Return how many steps each page takes, the fewest of ``ROUNDS`` times."""
     folder.mkdir()
     await copy_template(template, folder)
     await fill(folder / "gateway.db", days, end_ms)
-    gateway = await start_gateway(folder, template, make_config())
+    config = make_config()
+    gateway = await start_gateway(folder, template, {**config, "channel": config["channel"][:CHANNELS]})
     gateway.audited = False  # its accounts are made after their rows, and so begin with nothing spent
     await add_keys(gateway)
     session = await open_session(gateway, await add_member(gateway, "ada", "administrator", "acme"))
     weights: dict[str, int] = {}
     headers = {"Cookie": f"{COOKIE}={session}", "Sec-Fetch-Site": "same-origin"}
     async with count_steps(gateway) as counts:
-        for path in TIMED_PAGES:
+        for path in COUNTED_PAGES:
             rounds = []
-            for _ in range(3):
+            for _ in range(ROUNDS):
                 before = counts["steps"]
                 async with gateway.client.get(f"{gateway.url}/console{path}", headers=headers) as response:
                     assert response.status == 200, path
@@ -85,6 +90,7 @@ async def weigh_pages(folder: Path, template: Path, days: int, end_ms: int) -> d
     return weights
 
 
+@pytest.mark.timeout(180)  # some 60 pages, and 14,000 rows stored as requests store theirs
 async def test_no_page_reads_more_of_an_older_log(tmp_path: Path, template_path: Path) -> None:
     end_ms = int(time.time() * 1000) - 60_000
     few = await weigh_pages(tmp_path / "few", template_path, FEW_DAYS, end_ms)
