@@ -13,7 +13,8 @@ from tests.support.started_gateways import StartGateway
 def compared(model: str, requests: int, *, shadow: bool = False, failures: int = 0, cost_usd: float = 0) -> Any:
     return ModelComparison(
         model=model, shadow=shadow, requests=requests, failures=failures, mean_first_byte_ms=9.0, mean_total_ms=20.0,
-        mean_completion_tokens=4.0, cost_usd=cost_usd,
+        mean_completion_tokens=4.0, cost_usd=cost_usd, compared=0, mean_agreement=None, same_text=0, same_tools=0,
+        same_finish=0,
     )  # fmt: skip
 
 

@@ -195,7 +195,7 @@ SEEN = (
     Call("admin_get_usage", query={"by": "user"}),
     Call("admin_export_usage", query={"by": "user"}),
     Call("admin_export_usage", query={"by": "nothing"}, status=400),
-    Call("admin_list_end_users", query={"sort": "-requests", "limit": 5}),
+    Call("admin_list_end_users", query={"sort": "-requests", "limit": "5"}),
     Call("admin_list_end_users", query={"sort": "colour"}, status=400),
     Call("admin_list_tags"),
     Call("admin_list_tag_values", query={"tag": "team"}),
