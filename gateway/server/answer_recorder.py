@@ -11,10 +11,10 @@ from gateway.formats.wire.sse import SseSplitter, parse_data
 from gateway.frozen import frozen
 from gateway.proxy.answer_flights import CachedAnswers, Flight
 from gateway.proxy.client_stream import ClientStream
+from gateway.proxy.copying_stream import CopyingStream
 from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.server.context import Services
-from gateway.server.kept_exchange import KeptStream
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """A larger answer is not kept, and not given to those who wait for it."""
@@ -191,7 +191,7 @@ def _list_events(data: bytes) -> list[bytes]:
     return [*events, splitter.take()]
 
 
-class RecordedStream(KeptStream):
+class RecordedStream(CopyingStream):
     """Sends to another client stream, and records what is sent."""
 
     __slots__ = ("_recorder", "_stalled_s")

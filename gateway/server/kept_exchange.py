@@ -25,6 +25,7 @@ from gateway.formats.redaction.redactor import Redactor
 from gateway.formats.wire.form import ReceivedForm
 from gateway.frozen import frozen
 from gateway.proxy.client_stream import ClientStream
+from gateway.proxy.copying_stream import CopyingStream
 from gateway.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -122,9 +123,9 @@ class KeptExchange:
         if self._take(len(body)):
             self._answer.append(body)
 
-    def wrap(self, client_stream: ClientStream) -> "KeptStream":
+    def wrap(self, client_stream: ClientStream) -> CopyingStream:
         """Return a client stream that also collects what is sent."""
-        return KeptStream(client_stream, self)
+        return CopyingStream(client_stream, self)
 
     def begin_stream(self, media_type: str) -> None:
         self._media_type = media_type
@@ -257,60 +258,6 @@ class KeptExchange:
 
 def _unpack(values: Sequence[str]) -> str | Sequence[str]:
     return values[0] if len(values) == 1 else values
-
-
-class StreamCollector(Protocol):
-    """Takes what a client is sent."""
-
-    def begin_stream(self, media_type: str) -> None: ...
-
-    def add(self, data: bytes) -> None: ...
-
-
-class KeptStream:
-    """Implements ``proxy.client_stream.ClientStream``: sends to another one, and collects what is sent."""
-
-    __slots__ = ("_add", "_exchange", "_stream", "_write")
-
-    def __init__(self, stream: ClientStream, exchange: StreamCollector) -> None:
-        self._stream = stream
-        self._exchange = exchange
-        self._add = exchange.add
-        self._write = stream.write
-
-    @property
-    def full(self) -> bool:
-        return self._stream.full
-
-    def open(self, media_type: str, data: bytes) -> None:
-        self._exchange.begin_stream(media_type)
-        if data:
-            self._add(data)
-        self._stream.open(media_type, data)
-
-    def write(self, data: bytes, framed: bytes | None = None) -> bool:
-        self._add(data)
-        return self._write(data, framed)
-
-    async def drain(self) -> None:
-        await self._stream.drain()
-
-    def add_doc_url(self, error: GatewayError) -> None:
-        self._stream.add_doc_url(error)
-
-    def wake(self) -> None:
-        self._stream.wake()
-
-    def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None:
-        self._stream.discard_writes(max_bytes, give_up)
-
-    async def finish(self, data: bytes) -> None:
-        if data:
-            self._add(data)
-        await self._stream.finish(data)
-
-    def abort(self) -> None:
-        self._stream.abort()
 
 
 def build_answer(answer: SentAnswer) -> BodyPart:

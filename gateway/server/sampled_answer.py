@@ -4,10 +4,10 @@ from weakref import WeakSet
 
 from gateway.domain.kept_body import BodyPart
 from gateway.formats.transcript.agreement import Agreement, compare_answers
+from gateway.formats.transcript.body_parts import read_part_answers
 from gateway.large_work import run_in_thread
 from gateway.proxy.client_stream import ClientStream
-from gateway.server.admin.kept_bodies import read_part_answers
-from gateway.server.kept_exchange import KeptStream
+from gateway.proxy.copying_stream import CopyingStream
 
 MAX_SAMPLE_BYTES = 512 * 1024
 """A larger answer is not compared."""
@@ -33,7 +33,7 @@ class SampledAnswer:
 
     def wrap(self, client_stream: ClientStream) -> ClientStream:
         """Return a client stream that also holds what is sent."""
-        return KeptStream(client_stream, self) if self._is_wanted else client_stream
+        return CopyingStream(client_stream, self) if self._is_wanted else client_stream
 
     def note_answer(self, body: bytes, media_type: str) -> None:
         """Take a complete answer."""

@@ -11,7 +11,7 @@ from gateway.domain.subject_usage import SubjectFilter
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.subject_list import SORT_KEYS, SubjectPage, list_subjects, list_tag_names, split_words
-from tests.storage.test_subject_sums import TODAY, ask, restart
+from tests.support.subject_rows import TODAY, ask, restart
 
 NAMES = ("ann", "Bob", "50 %_off", "bob@example.org", "张伟", "zoë")
 

@@ -15,17 +15,7 @@ from gateway.storage.ledger_rows import reverse_rows
 from gateway.storage.schema import subject_counts, subject_usage
 from gateway.storage.subject_sums import SubjectSums
 from gateway.storage.subject_usage import SubjectUsageRepository
-from tests.support.request_records import charge, read_ms
-
-NOON_MS = read_ms("2026-03-15 12:00")
-DAY_MS = 86_400_000
-TODAY = NOON_MS // DAY_MS
-
-
-def ask(name: object, cost: int = 1, *, days: int = 0, key: int = 11, **values: Any) -> RequestRecord:
-    """A row that was settled at noon, ``days`` later."""
-    unattributed = {"end_user": "", "session": "", "tags": ""}
-    return attrs.evolve(charge(name, cost, at_ms=NOON_MS + days * DAY_MS, key=key), **{**unattributed, **values})
+from tests.support.subject_rows import TODAY, ask, restart
 
 
 async def read_costs(
@@ -42,11 +32,6 @@ async def find_usage(
 ) -> SubjectUsage:
     wanted = SubjectFilter(kind, name, TODAY, TODAY + days - 1, **whose)
     return await SubjectUsageRepository(database).find_usage(wanted, max_lines=1_000)
-
-
-def restart(database: Database, max_values: int) -> None:
-    """Forget what the process knows of stored values."""
-    database.bound_subjects(lambda: max_values)
 
 
 async def test_a_row_is_summed_by_its_user_its_session_and_each_tag(database: Database) -> None:

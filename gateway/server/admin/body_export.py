@@ -11,13 +11,14 @@ from gateway.domain import exact_json
 from gateway.domain.kept_body import BodyPart
 from gateway.domain.request_log import RequestRecord, StoredRequest
 from gateway.errors import ClientDisconnected, InvalidRequest, StoreUnavailable
+from gateway.formats.transcript.body_parts import parse_values, read_part_answers
 from gateway.formats.transcript.training import build_example
 from gateway.frozen import frozen
 from gateway.large_work import run_in_thread
 from gateway.server.admin.export import check_allowed, send_piece
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import ACCOUNT_QUERY, parse_account
-from gateway.server.admin.kept_bodies import add_job_end, parse_values, read_part_answers
+from gateway.server.admin.kept_bodies import add_job_end
 from gateway.server.admin.request_history import list_pages
 from gateway.server.admin.requests import FILTER_QUERIES, parse_filter
 from gateway.server.body_attestation import attest_bodies

@@ -1,21 +1,20 @@
 """Admin API: kept bodies of requests. Each look and each deletion is in the audit log."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import orjson
 
 from gateway.answer_fields import Count, Moment
-from gateway.domain import exact_json
 from gateway.domain.account_spec import build_time
 from gateway.domain.attribution import build_stored_user
 from gateway.domain.kept_body import BodyKind, BodyPart, LossReason
 from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.formats.redaction.body import EVENT_STREAM
-from gateway.formats.redaction.event_texts import describe_texts, parse_event, split_events
-from gateway.formats.transcript.answers import ShownAnswer, ShownAnswers, read_answers
+from gateway.formats.redaction.event_texts import describe_texts
+from gateway.formats.transcript.answers import ShownAnswer, ShownAnswers
+from gateway.formats.transcript.body_parts import parse_values, read_part_answers
 from gateway.formats.transcript.messages import ShownMessage, read_messages, read_session_messages
 from gateway.formats.videos.openai import build_video
 from gateway.frozen import frozen
@@ -236,21 +235,6 @@ def _read_messages(part: BodyPart) -> list[ShownMessage]:
         return read_session_messages(parse_values(part))
     values = parse_values(part) if part.kind == "request" else []
     return read_messages(values[0]) if values else []
-
-
-def read_part_answers(part: BodyPart) -> ShownAnswers:
-    """Return what an answer says; nothing if it has another form, or was cut."""
-    return read_answers(parse_values(part))
-
-
-def parse_values(part: BodyPart) -> list[Any]:
-    """Return the data of a stream's events, or the one JSON value of another body; empty if it is none."""
-    if part.media_type.startswith(EVENT_STREAM):
-        return [parse_event(raw).data for raw in split_events(part.content)]
-    try:
-        return [exact_json.loads(part.content)]
-    except orjson.JSONDecodeError:
-        return []
 
 
 def _build_message(message: ShownMessage) -> MessageView:
