@@ -75,17 +75,17 @@ def build_answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
     """Answer a conversation; the choices of one request differ only in their greeting."""
     if tools := _choose_tools(chat_request):
         prompt = find_text(chat_request.messages[-1])
-        flow = [
+        placed_fragments = [
             (position, part)
             for position, tool in enumerate(tools)
             for part in split_fragments(build_arguments(tool, prompt))
         ]
-        kept_words = flow[: chat_request.limit]
+        kept_fragments = placed_fragments[: chat_request.limit]
         calls = [
-            DemoToolCall(tool.name, tuple(part for n, part in kept_words if n == position))
+            DemoToolCall(tool.name, tuple(part for n, part in kept_fragments if n == position))
             for position, tool in enumerate(tools)
         ]
-        finish_reason = "tool_calls" if len(kept_words) == len(flow) else "length"
+        finish_reason = "tool_calls" if len(kept_fragments) == len(placed_fragments) else "length"
         return DemoAnswer((), tuple(call for call in calls if call.fragments), finish_reason)
     words = split_pieces(_cut_at_stop(_build_text(chat_request, index), chat_request.stops))
     spoken_words = words[: chat_request.limit]
@@ -129,8 +129,8 @@ def _build_text(chat_request: DemoChatRequest, index: int) -> str:
     question = next((m for m in reversed(chat_request.messages) if m["role"] == "user"), {})
     kind = chat_request.response_format.get("type")
     if kind == "json_schema":
-        form = get_typed(chat_request.response_format, "json_schema", dict, default={})
-        return _dumps(_fill_object(get_typed(form, "schema", dict, default={}), find_text(question)))
+        json_schema = get_typed(chat_request.response_format, "json_schema", dict, default={})
+        return _dumps(_fill_object(get_typed(json_schema, "schema", dict, default={}), find_text(question)))
     results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(chat_request.messages)))
     if results:
         quotes = " and ".join(f'"{_clip(find_text(result))}"' for result in reversed(results))

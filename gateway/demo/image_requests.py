@@ -44,14 +44,14 @@ class DemoImageRequest:
 
     def build_usage(self, size: tuple[int, int], images: int, *, first: bool = True) -> Json:
         """Return the token usage of ``images`` images. Input tokens are included only if ``first`` is true."""
-        text = len(split_pieces(self.prompt)) if first else 0
+        text_tokens = len(split_pieces(self.prompt)) if first else 0
         input_tokens = _SOURCE_TOKENS * self.source_count if first else 0
         output_tokens = images * size[0] * size[1] // _PIXELS_PER_TOKEN
         return {
-            "input_tokens": text + input_tokens,
-            "input_tokens_details": {"text_tokens": text, "image_tokens": input_tokens},
+            "input_tokens": text_tokens + input_tokens,
+            "input_tokens_details": {"text_tokens": text_tokens, "image_tokens": input_tokens},
             "output_tokens": output_tokens,
-            "total_tokens": text + input_tokens + output_tokens,
+            "total_tokens": text_tokens + input_tokens + output_tokens,
         }
 
 

@@ -43,7 +43,7 @@ class DemoImages:
     """Draws images, and stores those that clients request by URL.
 
     Attributes:
-        pace_s: a tenth of the pause between parts.
+        pace_s: a tenth of the pause between parts, in seconds.
     """
 
     def __init__(self, executor: Executor, *, pace_s: float) -> None:
@@ -82,12 +82,12 @@ class DemoImages:
         items = []
         for index in range(image_request.count):
             data = await self._draw(drawing, index)
-            image_items = (
+            image_field = (
                 {"url": self._store_image(request, data)}
                 if image_request.form == "url"
                 else {"b64_json": b64encode(data).decode()}
             )
-            items.append({**image_items, "revised_prompt": f"A gradient for: {image_request.prompt[:_NOTE_LENGTH]}"})
+            items.append({**image_field, "revised_prompt": f"A gradient for: {image_request.prompt[:_NOTE_LENGTH]}"})
         usage = image_request.build_usage(drawing.size, image_request.count)
         return build_reply({"created": int(time.time()), **_describe(drawing), "data": items, "usage": usage})
 
@@ -119,7 +119,7 @@ class DemoImages:
 class Files:
     """Images by name, stored for ``keep_s`` seconds.
 
-    Beyond ``max_files`` or ``max_bytes``, the oldest are deleted first.
+    The oldest images are deleted if there are more than ``max_files``, or more than ``max_bytes`` together.
     """
 
     def __init__(self, *, keep_s: float = 600.0, max_files: int = 256, max_bytes: int = 32 * 1024 * 1024) -> None:

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">IIBBBBB")
-_BORDER_PIXELS = 16
+_BORDER_DIVISOR = 16
 """The shorter side of an edited image, divided by the width of its border."""
 
 
@@ -19,7 +19,7 @@ def draw(prompt: str, index: int, size: tuple[int, int], *, border: bool = False
     width, height = size
     top, bottom = _pick_colors(prompt, index)
     steps = min(bands or height, height)
-    border_pixels = min(size) // _BORDER_PIXELS if border else 0
+    border_pixels = min(size) // _BORDER_DIVISOR if border else 0
     frame_row = bytes(255 - value for value in top) * width
     rows = []
     for y in range(height):
@@ -33,7 +33,7 @@ def draw(prompt: str, index: int, size: tuple[int, int], *, border: bool = False
     text = b"Description\0\0\0\0\0" + prompt[:1_000].encode(errors="replace")
     header = _HEADER.pack(width, height, 8, 2, 0, 0, 0)
     data = zlib.compress(b"".join(rows), 1)
-    return SIGNATURE + b"".join(map(_chunk, (b"IHDR", b"iTXt", b"IDAT", b"IEND"), (header, text, data, b"")))
+    return SIGNATURE + b"".join(map(_build_chunk, (b"IHDR", b"iTXt", b"IDAT", b"IEND"), (header, text, data, b"")))
 
 
 def _pick_colors(prompt: str, index: int) -> tuple[bytes, bytes]:
@@ -41,5 +41,5 @@ def _pick_colors(prompt: str, index: int) -> tuple[bytes, bytes]:
     return digest[:3], digest[3:]
 
 
-def _chunk(kind: bytes, body: bytes) -> bytes:
+def _build_chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

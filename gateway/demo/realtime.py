@@ -65,8 +65,8 @@ class _Session:
     id: str = field(factory=lambda: f"sess_{secrets.token_hex(10)}")
     settings: Json = field(factory=dict)
     items: dict[str, Json] = field(factory=dict)
-    audio: int = 0
-    """Bytes in the audio buffer."""
+    audio_bytes: int = 0
+    """Size of the audio buffer."""
     audio_tokens: int = 0
     """Tokens of audio in the conversation."""
     task: "asyncio.Task[None] | None" = None
@@ -125,9 +125,9 @@ class _Session:
             case "conversation.item.create":
                 await self.add(asks.get_typed(event, "item", dict, default={}))
             case "input_audio_buffer.append":
-                self.audio += len(b64decode(asks.get_typed(event, "audio", str, default="")))
+                self.audio_bytes += len(b64decode(asks.get_typed(event, "audio", str, default="")))
             case "input_audio_buffer.clear":
-                self.audio = 0
+                self.audio_bytes = 0
                 await self.send("input_audio_buffer.cleared")
             case "input_audio_buffer.commit":
                 await self.commit()
@@ -151,10 +151,10 @@ class _Session:
 
     async def commit(self) -> None:
         """Add the buffered audio to the conversation as a user item. Raises ``RequestError`` if there is none."""
-        if not self.audio:
+        if not self.audio_bytes:
             raise RequestError("The audio buffer is empty.", code="input_audio_buffer_commit_empty")
-        self.audio_tokens += -(-self.audio * _INPUT_TOKENS_PER_SECOND // (SAMPLE_RATE * _SAMPLE_BYTES))
-        self.audio = 0
+        self.audio_tokens += -(-self.audio_bytes * _INPUT_TOKENS_PER_SECOND // (SAMPLE_RATE * _SAMPLE_BYTES))
+        self.audio_bytes = 0
         item_id = f"item_{secrets.token_hex(10)}"
         await self.send("input_audio_buffer.committed", previous_item_id=None, item_id=item_id)
         part = {"type": "input_audio", "transcript": _AUDIO_TEXT}
@@ -194,7 +194,7 @@ class _Response:
             "max_tokens": limit if isinstance(limit, int) else None,
         }
         chat_request = asks.parse_chat(body)
-        self._prompt = talk.count_prompt_tokens(chat_request)
+        self._prompt_tokens = talk.count_prompt_tokens(chat_request)
         self._audio_tokens = session.audio_tokens
         self._pieces = talk.build_answer(chat_request, 0).pieces
         self._sent_words: list[str] = []
@@ -281,7 +281,7 @@ class _Response:
 
     def _count_usage(self) -> Json:
         words, audio_output = len(self._sent_words), -(-self._spoken_samples * _OUTPUT_TOKENS_PER_SECOND // SAMPLE_RATE)
-        text, audio_input = self._prompt, self._audio_tokens
+        text, audio_input = self._prompt_tokens, self._audio_tokens
         return {
             "total_tokens": text + audio_input + words + audio_output,
             "input_tokens": text + audio_input,

@@ -113,7 +113,7 @@ def parse_embedding(body: object) -> DemoEmbeddingRequest:
 
 
 def parse_fields(body: object, model: str) -> Json:
-    """Return the fields of a request for ``model``. Raises ``RequestError`` for another model."""
+    """Return the fields of a request for ``model``. Raises ``RequestError`` for another model or no object."""
     if not isinstance(body, dict):
         raise RequestError("The request body must be a JSON object.")
     name = get_typed(body, "model", str, default="")
@@ -135,7 +135,10 @@ def get_typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
 
 
 def get_integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
-    """Return an integer field, or None if it is missing or null. Raises ``RequestError`` for another type."""
+    """Return an integer field; None if the field is missing or null.
+
+    Raises ``RequestError`` for another type, and for an integer below ``low`` or above ``high``.
+    """
     value = fields.get(name)
     if value is None:
         return None
@@ -185,7 +188,7 @@ def _are_parts(content: object) -> bool:
 
 
 def parse_stops(value: object) -> tuple[str, ...]:
-    """Return the stop sequences of an answer without empty ones. Raises ``RequestError``."""
+    """Return the stop sequences of a request, without empty ones. Raises ``RequestError`` for another type."""
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
         raise RequestError("'stop' must be a string or a list of strings.", param="stop")

@@ -30,7 +30,10 @@ _FORMATS = {
 
 
 def fill(schema: Json, prompt: str) -> Any:
-    """Return a value that the schema allows, with strings from the prompt. ``pattern`` is ignored."""
+    """Return a value that the schema allows, with strings from the prompt. ``pattern`` is ignored.
+
+    Raises ``RequestError`` for too many values.
+    """
     return _Filler(schema, prompt).fill(schema, 0)
 
 

@@ -67,7 +67,7 @@ class DemoVideo:
     def id(self) -> str:
         model, size = models.VIDEO_MODELS.index(self.model), SIZES.index(self.size)
         packed_job = _JOB_LAYOUT.pack(model, size, self.seconds, self.created_ms, self.nonce)
-        return _ID_PREFIX + urlsafe_b64encode(packed_job + _check(packed_job)).decode().rstrip("=")
+        return _ID_PREFIX + urlsafe_b64encode(packed_job + _compute_checksum(packed_job)).decode().rstrip("=")
 
 
 def find_job(job_id: str) -> DemoVideo | None:
@@ -76,7 +76,7 @@ def find_job(job_id: str) -> DemoVideo | None:
         packed_job = urlsafe_b64decode(job_id.removeprefix(_ID_PREFIX) + "==")
     except (Error, ValueError):
         return None
-    if len(packed_job) != _JOB_LAYOUT.size + _CHECKSUM_BYTES or packed_job[_JOB_LAYOUT.size :] != _check(
+    if len(packed_job) != _JOB_LAYOUT.size + _CHECKSUM_BYTES or packed_job[_JOB_LAYOUT.size :] != _compute_checksum(
         packed_job[: _JOB_LAYOUT.size]
     ):
         return None
@@ -85,7 +85,7 @@ def find_job(job_id: str) -> DemoVideo | None:
     return job if job.id == job_id else None
 
 
-def _check(packed_job: bytes) -> bytes:
+def _compute_checksum(packed_job: bytes) -> bytes:
     return blake2b(packed_job, digest_size=_CHECKSUM_BYTES).digest()
 
 
@@ -227,7 +227,7 @@ def _compute_progress(share: float) -> int:
 
 
 def send_part(request: web.Request, data: bytes, media_type: str) -> web.Response:
-    """Respond with a file, or with the requested range of the file (RFC 9110, section 14)."""
+    """Respond with a file or the requested range, or with status 416 for an invalid range (RFC 9110, section 14)."""
     headers = {hdrs.ACCEPT_RANGES: "bytes"}
     byte_range = read_range(request.headers.getall(hdrs.RANGE, ())) if request.method == hdrs.METH_GET else None
     if byte_range is None:

@@ -56,7 +56,7 @@ class Speech:
 
 
 def plan_speech(text: str, voice: str, speed: float = 1.0) -> Speech:
-    """Plan the beeps of ``text``. Each voice has its own pitch. At ``speed`` 2 they take half the time."""
+    """Plan the beeps of ``text``. Each voice has its own pitch. ``speed`` 2 halves the length of beeps and pauses."""
     (pitch,) = blake2b(voice.encode(errors="replace"), digest_size=1).digest()
     silence = round(_GAP_S * SAMPLE_RATE / speed)
     words: list[int] = []
@@ -92,7 +92,7 @@ def build_head(samples: int, words: str) -> bytes:
 
 
 def find_recording(file: BinaryIO, size: int) -> Recording | None:
-    """Return the WAV in a file of ``size`` bytes, regardless of the length in its header; None if it is not a WAV."""
+    """Return the recording in a WAV file of ``size`` bytes, which may be shorter than its header says; else None."""
     file.seek(0)
     head = file.read(12)
     if head[:4] != b"RIFF" or head[8:] != b"WAVE":
@@ -119,7 +119,7 @@ def _build_chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def _parse_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Yield kind and length of each chunk. Between two steps the reader skips the chunk."""
+    """Yield kind and length of each chunk. The loop over them must seek to the end of one chunk before the next."""
     for _ in range(_MAX_CHUNKS):
         head = file.read(8)
         if len(head) < 8:  # noqa: PLR2004 - the size of a kind and a length
@@ -140,7 +140,7 @@ def _parse_rate(layout: bytes) -> int | None:
 
 
 def _parse_info(body: bytes) -> Iterator[tuple[bytes, str]]:
-    """Yield kind and text of each entry of an information list."""
+    """Yield the kind and the text of each entry of an information list."""
     position = 4
     while body[:4] == b"INFO" and position + 8 <= len(body):
         kind, length = struct.unpack_from("<4sI", body, position)

@@ -17,7 +17,7 @@ def convert_answer(
 ) -> bytes | None:
     """Return an answer in the form that ``inference`` asks for, from another ``form``; None if that is impossible.
 
-    All that the answer says stays. What only the one form has, such as the pieces of a stream, is made up.
+    The content stays the same. What only the requested form has, such as the pieces of a stream, is invented.
     """
     try:
         whole = body if form == JSON_FORM else join_stream(body, inference.operation, usage)

@@ -35,7 +35,7 @@ DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = defer(
     }
 )
 DIRECT_WIRES = frozenset(DIRECT_FORMATS)
-"""The formats in the table. For every other format an image backend gets the images."""
+"""The formats in the table. Every other format has an image backend, which gets the images."""
 GOOGLE_FORMATS: Mapping[Operation, Mapping[Wire, PassthroughFormat]] = {
     "count_content_tokens": defer(
         {

@@ -1,8 +1,8 @@
-"""Joins a whole stream to the JSON answer that says the same, in the format of the client.
+"""Joins a complete stream into the JSON answer with the same content, in the client's format.
 
-Fields that the gateway does not know stay, too: the pieces of a text and the items of a list are joined, and of any
-other value the last one counts. Sources: the vendors' API references; ``accumulate_event`` and ``accumulate_delta`` of
-the Python libraries ``anthropic`` and ``openai``.
+Fields that the gateway does not know are kept, too: the pieces of a text and the items of a list are joined; the last
+one of several other values counts. Sources: the vendors' API references; ``accumulate_event`` and ``accumulate_delta``
+of the Python libraries ``anthropic`` and ``openai``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,13 +29,13 @@ _PARTIAL_FIELDS = frozenset({"citationMetadata", "logprobsResult"})
 
 
 class _Ambiguous(Exception):
-    """What a piece belongs to is not clear."""
+    """It is unclear to which text or object a piece of the stream belongs."""
 
 
 def join_stream(stream: bytes, operation: Operation, usage: Usage) -> bytes | None:
-    """Return the JSON answer; None if the stream is not whole or is ambiguous, or of an operation without one.
+    """Return the JSON answer; None for a stream that is incomplete, ambiguous, failed, or of an unsupported operation.
 
-    ``usage`` is added if the stream has none: its client did not ask for it. Raises ``JSONDecodeError``,
+    ``usage`` is added if the stream has none, because its client did not request it. Raises ``JSONDecodeError``,
     ``JSONEncodeError``.
     """
     join = _JOINERS.get(operation)
@@ -191,7 +191,10 @@ def _merge_candidate(joined: Body, candidate: Body) -> None:
 
 
 def _merge_grounding(joined: Body, fields: Body) -> None:
-    """Add the sources of a chunk, which has those of earlier chunks, too, or none. Others refer to them by position."""
+    """Add the sources of a chunk, which has none or all so far: other fields refer to sources by their position.
+
+    Raises ``_Ambiguous`` if the earlier sources have changed.
+    """
     for name, value in fields.items():
         former, longer = joined.get(name), value
         if isinstance(former, list) and isinstance(value, list):
@@ -202,7 +205,7 @@ def _merge_grounding(joined: Body, fields: Body) -> None:
 
 
 def _add_part(parts: list[Body], part: Body) -> None:
-    """Add a part; a text goes on with the text before it, unless that is a thought and this is none."""
+    """Add a part. A text is appended to the preceding text if both of them are thoughts, or neither is."""
     last, text = parts[-1] if parts else {}, part.get("text")
     is_next = isinstance(last.get("text"), _Pieces) and last.get("thought") == part.get("thought")
     if not (is_next and isinstance(text, str)) or "thoughtSignature" in last:
@@ -214,14 +217,14 @@ def _add_part(parts: list[Body], part: Body) -> None:
 
 
 def _find_response(events: list[Body]) -> Body | None:
-    """Return the response that ends a stream of the Responses API, which has all that the events before brought."""
+    """Return the response in the last event of the Responses API, which repeats all content; None if there is none."""
     last = events[-1] if events else {}
     response = last.get("response")
     return response if last.get("type") in _RESPONSE_ENDS and isinstance(response, dict) else None
 
 
 def _merge(joined: Body, fields: Body) -> None:
-    """Add the fields of a piece to what was joined before."""
+    """Add the fields of a piece to those joined so far. Raises ``_Ambiguous``."""
     for name, value in fields.items():
         former = joined.get(name)
         if isinstance(value, str) and name in _TEXT_FIELDS:
@@ -237,20 +240,20 @@ def _merge(joined: Body, fields: Body) -> None:
 
 
 def _merge_items(joined: list[Any], items: Iterable[Any]) -> None:
-    """Add items to a list. An object with an ``index``, such as a tool call, goes on with the one that has the same."""
+    """Add items to a list. An object with an ``index``, such as a tool call, is merged into the one with that index."""
     for item in items:
         if not isinstance(item, dict):
             joined.append(item)
             continue
-        former_items = [former for former in _list_objects(joined) if _goes_on(former, item)]
+        former_items = [former for former in _list_objects(joined) if _continues(former, item)]
         if not former_items:
             former_items = [{}]
             joined += former_items
         _merge(former_items[-1], item)
 
 
-def _goes_on(former: Body, item: Body) -> bool:
-    """Return whether ``item`` is a later piece of ``former``. Items of several types have indexes of their own.
+def _continues(former: Body, item: Body) -> bool:
+    """Return whether ``item`` is a later piece of ``former``. Each type of item has its own indexes.
 
     Some providers write the index 0 for each of several tool calls: a piece with a name and another id begins a call.
     """
@@ -263,7 +266,7 @@ def _goes_on(former: Body, item: Body) -> bool:
 
 
 def _overwrite(joined: Body, fields: Body) -> None:
-    """Set fields. An empty text, such as the id of a tool call in its later pieces, and null replace nothing."""
+    """Set fields. Null and an empty text, such as the id in later pieces of a tool call, replace no earlier value."""
     for name, value in fields.items():
         is_empty = value is None or value == ""
         if not is_empty or joined.get(name) is None:

@@ -69,4 +69,4 @@ def _reject_body(_inference: InferenceRequest, _model: str) -> dict[str, Any]:
 
 
 IMAGE_BACKEND_FORMAT = PassthroughFormat(_reject_body, reject_unstreamed)
-"""For images from an image backend (``formats/images/backends.py``), which may take several requests and answers."""
+"""The format of images from an image backend (``formats/images/backends.py``), which may send several requests."""

@@ -1,6 +1,6 @@
 """The ends of a passed stream: a buffer keeps its first and last pieces, which are parsed once, after the last.
 
-From the end of a chat stream come the usage, the finished choices and a sample of the text.
+The end of a chat stream gives the usage, the finished choices and a sample of the text.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Measure the audio files of a request, before money is reserved for it.
 
-Headers are read, and the beginnings of audio frames in a few blocks of the file. The blocks are chosen at random, or a
-client could put frames only there.
+Headers are read, and the beginnings of audio frames in a few blocks of the file. The blocks are chosen at random:
+otherwise a client could put frames only into the blocks that are read.
 
 =======  ================================  ===================================  ===================  ===============
 format   length from                       checked by                           charged at least     held at least
@@ -72,7 +72,7 @@ RandomSource = Callable[[], float]
 
 
 async def measure_audio(inference: InferenceRequest, rng: RandomSource = random.random) -> InferenceRequest:
-    """Return ``inference`` with the length of the audio in its files, and the tokens that it makes for a model.
+    """Return ``inference`` with the length of the audio in its files, and with more prompt tokens for that audio.
 
     A file of unknown length has no length in its upload. The request's own length is an upper estimate in whole
     seconds, as providers count them. ``rng`` returns 0 to 1.
@@ -166,7 +166,7 @@ async def _sample(file: SpooledData, start: int, find: frames.FindFrames, rng: R
 
 
 async def _find_ogg_seconds(file: SpooledData, head: bytes) -> float | None:
-    """Return the seconds from the last page, or None. A parser would have to read all pages before it."""
+    """Return the seconds from the last page; None if they cannot be read. A parser would have to read all pages."""
     rate, first_page = audio.find_ogg_rate(head), audio.parse_ogg_page(head)
     if rate is None or first_page is None:
         return None
@@ -218,9 +218,9 @@ async def _find_last_match(
 
 
 async def _measure_by_header(file: SpooledData, partial_file: "_PartialFile") -> float | None:
-    """Return the seconds; None if the file states no length, or takes too long to parse.
+    """Return the seconds; None if the file states no length, is invalid, or takes too long to parse.
 
-    If the parser reads a block that is not loaded, the block is loaded and the parser starts again: it needs no thread.
+    If the parser reads a block that is not loaded, the block is loaded and the parser starts again.
     """
     for _ in range(MAX_BLOCKS):
         # The reads are limited because a client's headers may lead in circles, and the event loop serves other

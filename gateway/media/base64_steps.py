@@ -10,7 +10,7 @@ _STEP_CHARS = 3 * 4 * 64 * 1024
 
 
 async def encode_base64(data: bytes) -> str:
-    """Return ``data`` in base64."""
+    """Return ``data`` in base64; other work of the event loop may run between two steps."""
     pieces = []
     for start in range(0, len(data), _STEP_CHARS):
         pieces.append(base64.b64encode(data[start : start + _STEP_CHARS]))

@@ -71,12 +71,12 @@ class BufferedStream:
 class BufferedPassthrough:
     """The stream transform of a ``BufferedStream``: passes everything on immediately."""
 
-    __slots__ = ("_reply", "ended", "error", "events")
+    __slots__ = ("_response", "ended", "error", "events")
     noise = 0
     empty = False
 
     def __init__(self, response: BufferedStream) -> None:
-        self._reply = response
+        self._response = response
         self.events = 0
         self.ended = False
         self.error: ProviderError | None = None
@@ -97,4 +97,4 @@ class BufferedPassthrough:
         return b""
 
     def parse_usage(self) -> Usage:
-        return self._reply.usage
+        return self._response.usage

@@ -108,7 +108,7 @@ class ClientFiles:
         return file
 
     async def get(self, file_id: str, account_id: int | None) -> ClientFile:
-        """Return the file of the account, or of any account if that is None. Raises ``NotFound``."""
+        """Return the file of the account, or of any account if ``account_id`` is None. Raises ``NotFound``."""
         file = await self.store.find_file(file_id, account_id) if is_client_id(file_id, _PREFIX) else None
         if file is None or (file.expires_ms is not None and file.expires_ms <= self.now_ms):
             raise NotFound(f"There is no file with the id {file_id[:64]!r}", param="file_id", should_retry=False)
@@ -121,7 +121,7 @@ class ClientFiles:
         return await self.store.list_files(file_filter)
 
     async def remove(self, file: ClientFile, audit: AuditRow | None = None) -> bool:
-        """Delete a file, with ``audit``. Return False if another request has deleted it: then without ``audit``."""
+        """Delete a file and store ``audit``. Return False and store nothing if another request has deleted the file."""
         is_deleted = await self.store.delete_file(file, audit)
         await self.folder.remove(file.id)
         return is_deleted
@@ -133,7 +133,7 @@ class ClientFiles:
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:
-        """Delete expired files, and bytes without a row: those of deleted accounts and ended uploads."""
+        """Delete expired files, and bytes without a row: those of deleted accounts and ended uploads. Logs errors."""
         now_ms = int(self._expiry_clock() * _SECOND_MS)
         try:
             rows = await self.store.delete_expired(now_ms, now_ms - _UPLOAD_LIFETIME_MS)

@@ -79,7 +79,7 @@ class ClientUploads:
         return part
 
     async def complete(self, upload: ClientUpload, part_ids: Sequence[str], md5: str | None) -> ClientFile:
-        """Join the parts, in the order of ``part_ids``, into a file, and delete all others.
+        """Join the parts, in the order of ``part_ids``, into a file. Then delete all parts of the upload.
 
         Raises ``InvalidRequest`` for an unknown part or a wrong size or checksum, and another ``GatewayError`` if the
         file cannot be stored.

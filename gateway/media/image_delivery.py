@@ -66,7 +66,7 @@ class ImageDelivery:
 async def _decode(data: str, max_head: int | None = None) -> bytes:
     """Return the decoded image, or only its first ``max_head`` pieces. All of the base64 is checked.
 
-    Raises ``ProviderBadResponse`` for invalid base64.
+    Raises ``ProviderBadResponse`` for invalid base64, and for data that is no image.
     """
     pieces: list[bytes] = []
     try:

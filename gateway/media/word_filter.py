@@ -27,8 +27,8 @@ MAX_CHECKED_CHARS = 65_536
 _CHARS_PER_VALUE = 16
 
 
-def _find_runs(characters: str) -> re.Pattern[str]:
-    """Compile a pattern for runs of characters. ``re`` finds one of a set twice as fast as a repeated set."""
+def _compile_runs(characters: str) -> re.Pattern[str]:
+    """Compile a pattern for runs of characters. ``re`` finds one character of a set twice as fast as a repeated set."""
     return re.compile(f"[{characters}][{characters}]*")
 
 
@@ -37,8 +37,8 @@ _INVISIBLE_ASCII: Mapping[str, Mapping[int, str | None]] = {
     "": dict.fromkeys(_CONTROLS),
     " ": dict.fromkeys(_CONTROLS, " "),
 }
-"""The replacement -> the translation table."""
-_INVISIBLE_RUNS = _find_runs(
+"""The replacement of ASCII controls -> the table for ``str.translate``."""
+_INVISIBLE_RUNS = _compile_runs(
     "\0-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
@@ -46,7 +46,7 @@ _INVISIBLE_RUNS = _find_runs(
 """Invisible characters: Unicode's default-ignorable code points (zero-width ones, soft hyphens, variation selectors),
 controls except white space, annotation marks, noncharacters, and private use."""
 
-_MARK_RUNS = _find_runs(
+_MARK_RUNS = _compile_runs(
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u0897-\u089f\u08ca-\u08e1\u08e3-\u08ff"
     "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u2de0-\u2dff\ua66f-\ua672\ua674-\ua67d\ua69e\ua69f\ufe20-\ufe2f"
@@ -61,14 +61,14 @@ _UNUSUAL_CHARS = (
 _STRAY_MARKS = re.compile(
     f"{_UNUSUAL_CHARS}(?<![^\\W\\x00-\u058f\u1e00-\u1fff\u2c60-\u2c7f\ua720-\ua7ff\uab30-\uab6f]{_UNUSUAL_CHARS})(?<!{_UNUSUAL_CHARS}{_UNUSUAL_CHARS}){_UNUSUAL_CHARS}*"
 )
-"""Marks on Latin, Greek or Cyrillic letters, which have no vowel marks, or without a letter."""
+"""Marks without a letter, and marks on letters of scripts without vowel marks: Latin, Greek and Cyrillic."""
 
 _MARK_RUN_CANDIDATES = re.compile(f"{_UNUSUAL_CHARS}{_UNUSUAL_CHARS}{{30,}}")
 _EXCESS_MARKS = re.compile("(?:M.|Cn){31,}")  # an unassigned character may be a mark
 _MAX_MARKS = 30
 """The most marks on one letter: UAX #15, "Stream-Safe Text Format"."""
 
-_UNSPACED_SCRIPTS = _find_runs(
+_UNSPACED_SCRIPTS = _compile_runs(
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2e80-\u312f\u31a0-\u31ff\u3400-\u9fff"
     "\ua000-\ua4cf\ua9e0-\ua9ff\uaa60-\uaadf\uf900-\ufaff\U00016fe0-\U00018aff\U0001aff0-\U0001b2ff"
     "\U00020000-\U0003ffff"

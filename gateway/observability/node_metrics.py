@@ -9,7 +9,7 @@ from gateway.observability.exposition import build_gauge
 
 
 def list_node_families(figures: NodeFigures, ledger_problems: int) -> Iterator[Metric]:
-    """Return the metrics of a node and its cluster. Only the leader checks the ledger (``ledger_problems``)."""
+    """Yield the metrics of a node and its cluster. Only the leader checks the ledger (``ledger_problems``)."""
     yield build_gauge("gateway_live_nodes", "Live nodes of the cluster", figures.live)
     yield build_gauge("gateway_dead_nodes", "Nodes that were declared dead and have not come back", figures.dead)
     yield build_gauge("gateway_beat_age_seconds", "Time since the last beat that the store took", figures.beat_age_s)

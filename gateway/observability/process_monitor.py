@@ -94,13 +94,13 @@ class ProcessMonitor:
         self.media = FolderUsage(media / "media" if media else None)
         self.videos = FolderUsage(media / "videos" if media else None)
         self._started_s = clock()
-        self._since = time.monotonic()
+        self._started_at = time.monotonic()
 
     def describe(self) -> Fields:
         return {
             "version": __version__,
             "started_at": build_time(int(self._started_s)),
-            "uptime_s": round(time.monotonic() - self._since, 1),
+            "uptime_s": round(time.monotonic() - self._started_at, 1),
             "pid": os.getpid(),
             "python": ".".join(map(str, sys.version_info[:3])),
             "memory_bytes": find_memory(),
@@ -112,7 +112,7 @@ class ProcessMonitor:
 
 
 def find_size(path: Path) -> int:
-    """Return the size of a file in bytes; 0 if it does not exist."""
+    """Return the size of a file in bytes; 0 if the file is missing or unreadable."""
     try:
         return path.stat().st_size
     except OSError:

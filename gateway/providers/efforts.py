@@ -110,7 +110,7 @@ def disable_thinking_by(field: str, value: Any) -> Quirk:
 
 
 def disable_when_forced(field: str, value: Any, models: str) -> Quirk:
-    """Return a quirk that sets ``field`` to turn reasoning off if a tool call is forced and the client left it open.
+    """Return a quirk that sets ``field`` to turn reasoning off if a tool call is forced; a client's own value stays.
 
     ``models`` matches models that reason by default and reject a forced tool call while they do.
     """

@@ -12,7 +12,7 @@ _MAX_IMAGES = 4
 
 
 def sign_key(key: str) -> dict[str, str]:
-    """Return ``Authorization: Key``; nothing without a key."""
+    """Return an ``Authorization: Key`` header, or no headers if ``key`` is empty."""
     return {"Authorization": f"Key {key}"} if key else {}
 
 

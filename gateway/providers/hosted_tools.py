@@ -1,7 +1,7 @@
 """Remove tools that the vendor executes and bills from a body that needs no translation.
 
 Clients often only offer such a tool, as Codex does with ``web_search``, and the model can answer without the tool. If
-the model must call the tool, callers use ``must_call`` to refuse the request instead.
+the model must call the tool (``must_call``), the request is refused instead.
 """
 
 from collections.abc import Collection, Iterator

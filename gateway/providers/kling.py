@@ -16,7 +16,7 @@ SKEW_S = 5
 
 
 def sign_at(key: str, now_s: int) -> dict[str, str]:
-    """Sign with the key, or with a token (RFC 7519, HS256) made from it at ``now_s`` (Unix seconds)."""
+    """Return headers with the key, or with a token (RFC 7519, HS256) made from the key at ``now_s`` (Unix seconds)."""
     access, _, secret = key.partition(":")
     if not (access and secret):
         return sign_bearer(key)

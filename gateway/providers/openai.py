@@ -41,8 +41,8 @@ def drop_sampling(body: base.Body, model: str) -> None:
 
 
 hash_long_user = hash_user(64, "user", "safety_identifier")
-"""OpenAI's OpenAPI document: ``safety_identifier`` has a ``maxLength`` of 64. So has ``user``, whose value it takes
-over (openai/openai-python issues: ``string_above_max_length``).
+"""OpenAI's OpenAPI document: ``safety_identifier`` has a ``maxLength`` of 64. The older ``user`` has the same limit
+(openai/openai-python issues: ``string_above_max_length``).
 """
 
 FIT_CHAT = (fit_effort(*OPENAI_EFFORTS), drop_sampling, hash_long_user, four_stops)
@@ -63,7 +63,7 @@ GPT_IMAGES = (
     attrs.evolve(_GPT_IMAGE_CAPABILITY, name=_IMAGE_MODELS[1]),
     attrs.evolve(_GPT_IMAGE_CAPABILITY, name="gpt-image-1*", sizes=("1024x1024", "1536x1024", "1024x1536")),
 )
-"""Capabilities of its image models."""
+"""Capabilities of OpenAI's image models."""
 
 _VIDEO_MODELS = ("sora-*",)
 _SORA_CAPABILITY = Capability(
@@ -73,14 +73,14 @@ SORA_CAPABILITIES = (
     _SORA_CAPABILITY,
     attrs.evolve(_SORA_CAPABILITY, name="sora-2-pro*", sizes=("720x1280", "1280x720", "1024x1792", "1792x1024")),
 )
-"""Capabilities of its video models."""
+"""Capabilities of OpenAI's video models."""
 
 _OLDER_VOICES = ("alloy", "ash", "coral", "echo", "fable", "nova", "onyx", "sage", "shimmer")
 SPEECH_CAPABILITIES = (
     Capability("tts-1*", voices=_OLDER_VOICES),
     Capability("gpt-*-tts*", voices=(*_OLDER_VOICES, "ballad", "cedar", "marin", "verse")),
 )
-"""Capabilities of its speech models."""
+"""Capabilities of OpenAI's speech models."""
 
 OPENAI = base.Provider(
     slug="openai",

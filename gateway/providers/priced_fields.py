@@ -23,8 +23,8 @@ COMMON_FIELDS = frozenset({"service_tier", "serviceTier", "web_search_options", 
 BETA_HEADER = "anthropic-beta"
 """Represents the features that a client requests in Anthropic's header of this name."""
 ROUTING_FIELDS = frozenset({"models", "route", "preset", "provider", "plugins"})
-"""OpenRouter's other fields: openrouter.ai/docs/guides/routing (model fallbacks, provider selection), .../presets and
-.../plugins.
+"""OpenRouter's own priced fields: openrouter.ai/docs/guides/routing (model fallbacks, provider selection), .../presets
+and .../plugins.
 """
 
 PRICED_FIELDS = COMMON_FIELDS | ROUTING_FIELDS | {
@@ -58,9 +58,10 @@ _CLIENT_FIELDS = frozenset(
      "require_approval", "server_description", "server_label", "server_url", "strict", "title", "tools", "type",
      "urlContext"},
 )  # fmt: skip
-"""Fields of such tools in all formats (OpenAI's OpenAPI document; Anthropic's page "Define tools"; ``Tool`` of the
-Model Context Protocol), and of Gemini's tools that cost only their tokens (ai.google.dev/gemini-api/docs/pricing). Any
-other field may declare one of the vendor's own tools, as at Gemini and Zhipu.
+"""Fields of tools that the client executes, in all formats (OpenAI's OpenAPI document; Anthropic's page "Define tools";
+``Tool`` of the Model Context Protocol), and of Gemini's tools that cost only their tokens
+(ai.google.dev/gemini-api/docs/pricing). Any other field may declare one of the vendor's own tools, as at Gemini and
+Zhipu.
 """
 _ABSENT_VALUES = (None, False)
 _EXTRA_BODY = "extrabody"
@@ -84,7 +85,10 @@ that Anthropic executes.
 
 
 def list_priced_fields(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
-    """List those of ``fields`` with a priced value in ``body``; a tool that the vendor executes is ``tools.TYPE``."""
+    """List those of ``fields`` with a priced value in ``body``; a tool that the vendor executes is ``tools.TYPE``.
+
+    Raises ``InvalidRequest`` for an invalid tool.
+    """
     names = _list_hosted_in_input(body.get("input")) if TOOLS in fields else []
     for name in fields.intersection(body):
         if name == TOOLS:

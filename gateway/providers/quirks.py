@@ -52,7 +52,7 @@ def rename(field: str, name: str) -> Quirk:
 
 
 def replace(field: str, name: str) -> Quirk:
-    """Return a quirk that renames ``field`` to ``name`` and overwrites that: only ``field`` was checked and charged."""
+    """Return a quirk that renames ``field`` to ``name`` even if that is set: only ``field`` was checked and charged."""
 
     def quirk(body: Body, _model: str) -> None:
         value = body.pop(field, None)
@@ -135,7 +135,7 @@ def _find_tool_name(tool: Any) -> str | None:
 
 
 def fit_call_ids(pattern: str, length: int) -> Quirk:
-    """Return a quirk that replaces tool-call ids without ``pattern`` by ``length`` hexadecimal digits of their hash."""
+    """Return a quirk that replaces tool-call ids not matching ``pattern`` by ``length`` hexadecimal digits of them."""
     id_pattern = re.compile(pattern, re.DOTALL)
 
     def fit_id(holder: dict[str, Any], field: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from gateway.providers.gemini import IMAGE_MODELS, IMAGES, VIDEO_MODELS, VIDEOS
 from gateway.providers.priced_fields import BETA_HEADER, COMMON_FIELDS
 
 LIFETIME_S = 3_600
-"""The longest that google.aip.dev/auth/4111 allows."""
+"""Lifetime of a token: the longest that google.aip.dev/auth/4111 allows."""
 PERIOD_S = 1_800
 """Tokens are signed as of the start of a period of this length, and so remain valid for at least another half hour."""
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -44,7 +44,7 @@ def _move_model_to_path(body: Body, _model: str) -> None:
     body["anthropic_version"] = VERSION
 
 
-def _name_options(body: Body, _model: str) -> None:
+def _move_options(body: Body, _model: str) -> None:
     """Remove the model of each request, which is in the path, and move options to ``embedContentConfig``."""
     if "requests" in body:
         body["requests"] = [_build_embed_request(request) for request in list_objects(body["requests"])]
@@ -108,7 +108,7 @@ VERTEX = Provider(
         Endpoint(
             "gemini_embeddings",
             f"{_GEMINI_PATH}:batchEmbedContents",
-            quirks=(_name_options,),
+            quirks=(_move_options,),
             models=("gemini-embedding-2*",),
         ),
         Endpoint("gemini_images", f"{_GEMINI_PATH}:generateContent", models=IMAGE_MODELS),

@@ -1,4 +1,4 @@
-"""What is delivered to a sink at once, and how that can end."""
+"""Batches of requests for a sink, and the results of an attempt to deliver one."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -20,7 +20,7 @@ class SinkEntry:
 class SinkBatch:
     """Requests to deliver in one attempt.
 
-    ``cursor`` and ``number`` name the page of the request log, and the batch in it: the same after a restart.
+    ``cursor`` names a page of the request log, ``number`` the batch in the page. Both are the same after a restart.
     """
 
     cursor: str
@@ -30,14 +30,14 @@ class SinkBatch:
 
 @frozen
 class SinkAnswer:
-    """What a receiver answered. ``refused`` is the number of requests that it did not take, and never will."""
+    """The answer of a receiver. ``refused`` is the number of requests that the receiver has rejected for good."""
 
     text: str
     refused: int = 0
 
 
 class DeliveryFailed(Exception):
-    """An attempt failed; another may succeed. ``retry_after_s``: what the receiver asked for, in seconds; else 0."""
+    """An attempt failed; another may succeed. ``retry_after_s`` is the pause that the receiver asked for, else 0."""
 
     def __init__(self, reason: str, retry_after_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -45,7 +45,7 @@ class DeliveryFailed(Exception):
 
 
 class BatchRefused(DeliveryFailed):
-    """The receiver does not take this batch: one of its requests may be the reason, or its size."""
+    """The receiver rejects this batch, because of one of its requests or because of its size."""
 
 
 class Send(Protocol):

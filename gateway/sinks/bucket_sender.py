@@ -22,7 +22,7 @@ _NAME_DIGITS = 24
 
 
 class BucketSender:
-    """Delivers to a bucket for the sink ``name``. ``open_bucket`` connects at the first delivery."""
+    """Delivers to a bucket for the sink ``name``. The bucket of ``open_bucket`` connects at the first delivery."""
 
     def __init__(
         self, name: str, address: BucketAddress, open_bucket: Callable[[BucketAddress], Bucket] = Bucket
@@ -32,8 +32,8 @@ class BucketSender:
         self._bucket = open_bucket(address)
 
     async def __call__(self, batch: SinkBatch) -> SinkAnswer:
-        place = f"{self._name} {batch.cursor} {batch.number} {batch.entries[0].row.id}"
-        digest = hashlib.sha256(place.encode()).hexdigest()[:_NAME_DIGITS]
+        batch_place = f"{self._name} {batch.cursor} {batch.number} {batch.entries[0].row.id}"
+        digest = hashlib.sha256(batch_place.encode()).hexdigest()[:_NAME_DIGITS]
         names = []
         try:
             for hour, entries in _group_by_hour(batch).items():

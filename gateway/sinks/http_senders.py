@@ -23,13 +23,13 @@ from gateway.sinks.otlp import FindProvider, build_logs, build_traces
 TIMEOUT_S = 30.0
 LANGFUSE_PATH = "/api/public/otel/v1/traces"
 LANGFUSE_VERSION = {"x-langfuse-ingestion-version": "4"}
-"""Without this header, Langfuse shows what it got some minutes later."""
+"""Without this header, Langfuse shows spans only some minutes after it has received them."""
 _MAX_ANSWER_BYTES = 16 * 1024
 _SHOWN_CHARS = 200
 _MIN_SECRET_CHARS = 6
 _OK_STATUSES = range(200, 300)
 _REFUSED_STATUSES = frozenset({400, 413, 422})
-"""The receiver does not take this body; another one it may."""
+"""Statuses of a receiver that rejects this body, but may accept another one."""
 _JSON = {"Content-Type": "application/json", "User-Agent": USER_AGENT}
 
 
@@ -133,7 +133,7 @@ def build_delivery_id(batch: SinkBatch) -> str:
 
 
 def count_rejected(content: bytes) -> int:
-    """Return how many spans or records the receiver rejected for good (OTLP, "Partial Success")."""
+    """Return how many spans or records the receiver rejected for good (OTLP, "Partial Success"); 0 if not stated."""
     try:
         answer: Any = orjson.loads(content)
         partial = answer.get("partialSuccess") or {}

@@ -16,7 +16,7 @@ from gateway.sinks.batch import SinkEntry
 
 BATCH_TYPE = "requests.settled"
 _LEFT_OUT = frozenset({"limit_charges", "reserved_nanos"})
-"""Fields for the ledger."""
+"""Fields that only the ledger needs."""
 _NAMES = tuple(field.name for field in attrs.fields(RequestRecord) if field.name not in _LEFT_OUT)
 
 

@@ -17,7 +17,7 @@ from gateway.frozen import frozen
 
 Message = dict[str, Any]
 MAX_DEPTH = 20
-"""Arguments of tools may be nested hundreds of times: more than the encoders of JSON write."""
+"""Maximum depth of a message. Arguments of tools may be nested deeper than JSON encoders can write."""
 _TOO_DEEP = "[nested too deeply]"
 _REASONING_WORDS = ("reasoning", "thinking", "thought")
 _TEXT_PLACE_ENDS = ("content", "text", "delta", "refusal", "transcript")
@@ -26,7 +26,7 @@ _ROLES = {"model": "assistant", "developer": "system"}
 
 @frozen
 class GenAiMessages:
-    """The messages of one request. Each is a list of the conventions; empty if nothing of its kind is kept."""
+    """The messages of one request. Each field is a list as in the conventions; empty if no such message is kept."""
 
     instructions: Sequence[Message] = ()
     input: Sequence[Message] = ()
@@ -70,7 +70,7 @@ def _parse_object(content: bytes) -> Mapping[str, Any]:
 
 
 def _list_instructions(fields: Mapping[str, Any]) -> list[Message]:
-    """Return instructions apart from the messages: of the Messages API, the Responses API and Gemini."""
+    """Return the instructions that the Messages API, the Responses API and Gemini keep apart from the messages."""
     for name in ("system", "instructions", "systemInstruction", "system_instruction"):
         if fields.get(name):
             value = fields[name]
@@ -135,7 +135,7 @@ def _list_output(body: BodyPart, *, succeeded: bool) -> list[Message]:
 
 
 def _list_answers(fields: Mapping[str, Any], reason: str) -> Iterator[Message]:
-    """Yield the answers in a JSON answer of any API."""
+    """Yield the messages in a JSON answer of any API. ``reason`` is the finish reason of those that have none."""
     for name in ("choices", "candidates"):
         for choice in fields.get(name) or () if isinstance(fields.get(name), list) else ():
             if isinstance(choice, dict):

@@ -3,7 +3,7 @@
 Sources: OpenTelemetry's conventions for generative AI (``gen_ai.*``, and the event
 ``gen_ai.client.inference.operation.details``); the specification of OTLP, "JSON Protobuf Encoding"; Langfuse's page
 "OpenTelemetry", whose endpoint replaces its ingestion API. The ids of a request's span follow from the request's id: a
-receiver that gets a request twice has it once.
+receiver that gets a request twice stores it once.
 """
 
 import hashlib

@@ -52,7 +52,7 @@ class SinkService:
         return await self._states.list_states([sink.spec.name for sink in self.sinks])
 
     async def test(self, name: str) -> SinkAnswer | DeliveryFailed | None:
-        """Send a marked sample to one sink; return the answer, or why there is none. None: no sink has this name."""
+        """Send a marked sample to one sink. Return the answer or the failure; None if no sink has this name."""
         for sink in self.sinks:
             if sink.spec.name == name:
                 row = build_sample(int(self.clock() * 1000))
@@ -64,7 +64,7 @@ class SinkService:
 
 
 def build_sample(now_ms: int) -> RequestRecord:
-    """Return the row of a request that never was; it costs nothing."""
+    """Return the row of an invented request without a cost."""
     return RequestRecord(
         id=f"{ID_PREFIX}{secrets.token_hex(_ID_BYTES)}",
         started_ms=now_ms,

@@ -15,13 +15,13 @@ from gateway.storage.request_log import RequestLogRepository
 
 PAGE_ROWS = 200
 MAX_BATCH_BYTES = 2 * 1024 * 1024
-"""Bodies of one batch. Receivers of OTLP commonly take 4 MiB; texts of streams are sent twice."""
+"""Maximum size of a batch's bodies. Receivers of OTLP commonly take 4 MiB; texts of streams are sent twice."""
 PARALLEL_READS = 8
 RUNNING_POLL_S = 0.5
 MAX_RUNNING_POLLS = 240
-"""How often a page waits for requests that still end: a client may take two minutes to read its answer."""
+"""How many times a page waits for running requests: a client may take two minutes to read its answer."""
 SETTLED_FOR_S = 30.0
-"""In a cluster, how old rows are before they are delivered with bodies: their nodes move these meanwhile."""
+"""Minimum age of rows that a cluster delivers with bodies: until then, nodes may still be moving the bodies."""
 
 
 @attrs.define(eq=False)
@@ -31,11 +31,11 @@ class SinkPage:
     Attributes:
         next_cursor: the cursor after the page.
         pending_ids: the matching requests that are not dealt with yet.
-        first_ms: when its first matching row was settled, in Unix milliseconds; None without one.
-        last_ms: the same of the last row, whether it matches or not.
+        first_ms: when the page's first matching row was settled, in Unix milliseconds; None without one.
+        last_ms: when the page's last row was settled, whether the row matches or not; None without rows.
         has_more: whether there are rows after the page.
         batches: the number of batches that are dealt with.
-        bare_ids: requests whose bodies the receiver refused: they are delivered without.
+        bare_ids: requests whose bodies the receiver refused: they are delivered without bodies.
         unsure_ids: requests that were refused before the receiver took any of the page.
         refusal: the last refusal.
     """
@@ -72,7 +72,7 @@ class KeptBodies:
 
     Args:
         read: returns the kept bodies of a request; empty if there are none or they cannot be read. Raises
-            ``DeliveryFailed`` if they can be read soon.
+            ``DeliveryFailed`` if they cannot be read yet.
         is_running: returns whether the bodies of a request are still being collected on this node.
         clock: returns Unix seconds.
         settled_for_s: for how long rows must have been settled; 0 if no other node keeps bodies.
@@ -91,7 +91,7 @@ class KeptBodies:
         self._settled_for_s = settled_for_s
 
     async def await_requests(self, page: "SinkPage", pause: Callable[[float], Awaitable[None]]) -> None:
-        """Wait until the pending requests have ended: their rows are stored before clients have read everything."""
+        """Wait until the pending requests have ended, but not forever: clients may still read settled answers."""
         for _ in range(MAX_RUNNING_POLLS):
             age_s = self._clock() - (page.last_ms or 0) / 1000
             is_settled = age_s >= self._settled_for_s or age_s < -self._settled_for_s  # the clock went back
@@ -113,7 +113,13 @@ def matches(sink_filter: SinkFilter, row: RequestRecord) -> bool:
 
 @frozen(eq=False)
 class SinkSource:
-    """Reads for one sink. ``matches`` returns whether it delivers a row; ``bodies`` is None if it delivers none."""
+    """Reads the rows and bodies for a sink.
+
+    Attributes:
+        matches: returns whether the sink delivers a row.
+        bodies: None if the sink delivers no bodies.
+        pause: waits the given seconds.
+    """
 
     log: RequestLogRepository
     matches: Callable[[RequestRecord], bool]
@@ -154,7 +160,7 @@ class SinkSource:
     async def _read_bodies(
         self, request_ids: Sequence[str], bare_ids: Collection[str]
     ) -> dict[str, Sequence[BodyPart]]:
-        """Return the bodies of the first requests, some read at a time: a bucket takes its time for each."""
+        """Return the bodies of the first requests, at most ``MAX_BATCH_BYTES``. Several are read concurrently."""
         bodies_by_id: dict[str, Sequence[BodyPart]] = {}
         size = 0
         for start in range(0, len(request_ids), PARALLEL_READS):

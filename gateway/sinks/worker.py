@@ -16,26 +16,26 @@ from gateway.storage.sinks import Progress, SinkRepository
 POLL_S = 2.0
 """How often a sink looks for new rows."""
 BUCKET_POLL_S = 60.0
-"""The same of a bucket: each time it may get a new object."""
+"""How often a sink with a bucket looks for new rows: each delivery may add an object."""
 MAX_BACKOFF_S = 300.0
 STORE_RETRY_S = 5.0
 SAVE_INTERVAL_S = 60.0
-"""How often a cursor is stored that has passed only rows that are not delivered."""
+"""How often the cursor is stored if it has only passed rows that do not match."""
 MAX_SPLIT_ATTEMPTS = 40
 """Attempts to find the requests that a receiver refuses, for each batch."""
 OLDEST_CURSOR = "0"
 _MAX_DOUBLINGS = 10
 _FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""Errors of code that reads a row or a body of an unexpected form. ``RuntimeError`` includes a nesting too deep."""
+"""Errors of code that reads a row or a body of an unexpected form. ``RuntimeError`` includes too deep nesting."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class SinkWorker:
-    """One sink. Only one process of a cluster runs it.
+    """Delivers to one sink. Only one process of a cluster runs the worker.
 
-    Two processes may run it for a moment: a request is then delivered twice, with the same id. The cursor in the
-    database moves only from where the process has read it, so it never goes back.
+    Two processes may run the worker for a moment: a request is then delivered twice, with the same id. The cursor in
+    the database moves only from where the process has read it, so it never goes back.
 
     Args:
         poll_s: how often to look for new rows, in seconds.
@@ -130,7 +130,7 @@ class SinkWorker:
         return page
 
     async def _save(self, state: SinkState, page: SinkPage) -> None:
-        """Store the cursor after ``page``. If nothing was delivered, that is done from time to time only."""
+        """Store the cursor after ``page``. If nothing was delivered, do so at most once per ``SAVE_INTERVAL_S``."""
         now_s = self._clock()
         waiting_ms = page.last_ms if page.has_more else None
         is_quiet = not (page.delivered or page.refused or state.error or state.waiting_ms or waiting_ms)
@@ -142,10 +142,10 @@ class SinkWorker:
         await self._states.advance(state, progress, int(now_s * 1000))
 
     async def _deliver_batch(self, page: SinkPage, entries: Sequence[SinkEntry]) -> None:
-        """Deliver ``entries``; if the receiver refuses them, in ever smaller parts, and one alone without its bodies.
+        """Deliver ``entries``. If the receiver refuses them, try ever smaller parts, and one alone without bodies.
 
-        Every part is read again before its attempt. Refused requests are lost only if the receiver takes another one of
-        the page: else it may refuse everything. Raises ``DeliveryFailed``.
+        Every part is read again before its attempt. A refused request is given up only if the receiver takes another
+        one of the page: otherwise it may refuse everything. Raises ``DeliveryFailed``.
         """
         parts = deque([[entry.row.id for entry in entries]])
         for attempt in range(MAX_SPLIT_ATTEMPTS):
@@ -175,7 +175,7 @@ class SinkWorker:
             raise page.refusal
 
     async def _send_batch(self, batch: SinkBatch) -> SinkAnswer:
-        """Make one attempt. Raises ``BatchRefused`` also if it cannot be encoded: one request may be the cause."""
+        """Make one attempt. Raises ``BatchRefused`` also for a batch that cannot be encoded: one request may be why."""
         try:
             return await self.send(batch)
         except _FAULTS as error:
@@ -206,6 +206,6 @@ class SinkWorker:
 
 
 def _describe_fault(error: Exception) -> DeliveryFailed:
-    """Return the failure for an error of the gateway itself, whose text may have parts of bodies."""
+    """Log an error of the gateway itself; return a failure without its text, which may have parts of bodies."""
     log.warning("sink_failed", exc_info=error)
     return DeliveryFailed(f"the gateway failed: {type(error).__name__}")

@@ -207,7 +207,7 @@ def _format_time(length_ms: int, decimal_mark: str) -> str:
 def _parse_usage(value: Mapping[str, Any], inference: InferenceRequest, text: str) -> Usage:
     """Return the reported tokens and audio length, with estimates for missing values.
 
-    A provider that bills by length reports no tokens, and a price uses only one of them.
+    A provider that bills by length reports no tokens; a price is for tokens or for length, not for both.
     """
     usage_field = as_object(value.get("usage"))
     length_ms = _find_first_known(

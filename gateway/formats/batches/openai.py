@@ -166,9 +166,9 @@ def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
 
 def find_tokens(body: object) -> BatchTally:
     """Return the tokens that an answer reports, whichever endpoint's field names it uses."""
-    usage = _name_object(body, "usage")
-    prompt_details = _name_object(usage, "prompt_tokens_details") or _name_object(usage, "input_tokens_details")
-    completion_details = _name_object(usage, "completion_tokens_details") or _name_object(
+    usage = _find_object(body, "usage")
+    prompt_details = _find_object(usage, "prompt_tokens_details") or _find_object(usage, "input_tokens_details")
+    completion_details = _find_object(usage, "completion_tokens_details") or _find_object(
         usage, "output_tokens_details"
     )
     return BatchTally(
@@ -179,7 +179,7 @@ def find_tokens(body: object) -> BatchTally:
     )
 
 
-def _name_object(value: object, name: str) -> dict[str, Any]:
+def _find_object(value: object, name: str) -> dict[str, Any]:
     member = value.get(name) if isinstance(value, dict) else None
     return member if isinstance(member, dict) else {}
 

@@ -1,4 +1,4 @@
-"""Convert the tool calls of an answer: to the client's tool names, to unused ids, and to one call if it wants one."""
+"""Convert an answer's tool calls: to the client's tool names, to unused ids, to a single call if only one is allowed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -95,7 +95,7 @@ def takes_one_call(body: dict[str, Any]) -> bool:
 
 
 def keep_first_call(events: Iterable[Event]) -> list[Event]:
-    """Drop every tool call of a choice except the first."""
+    """Return the events without the tool calls after the first one of each choice."""
     return [event for event in events if not (isinstance(event, ToolCallStart | ToolCallDelta) and event.index)]
 
 

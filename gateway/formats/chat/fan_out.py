@@ -1,7 +1,7 @@
 """Merge the answers of several requests with one choice each into one answer with ``n`` choices.
 
-For providers that give one choice per request; ``proxy/fan_out.py`` sends the requests. Answers are in the OpenAI API
-format.
+This serves providers that give one choice per request. ``proxy/fan_out.py`` sends the requests. Answers are in the
+OpenAI API format.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -126,7 +126,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT_TOKENS: Mapping[str, int] = {
     "none": 0, "minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 32_768,
 }  # fmt: skip
-"""Token budget of each effort, for formats that limit reasoning in tokens. Our choice: no API documents a table."""
+"""Token budget of each effort, for formats that limit reasoning in tokens. No API documents such numbers."""
 
 
 @frozen

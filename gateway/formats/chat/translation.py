@@ -54,7 +54,7 @@ PROVIDER_FORMATS: Mapping[Wire, ProviderFormat] = defer(
 )
 TRANSLATED_WIRES = frozenset(PROVIDER_FORMATS)
 NATIVE_WIRES: Mapping[Operation, Wire] = {operation: OPERATIONS[operation].formats[0] for operation in CLIENT_FORMATS}
-"""The format of each operation in which providers get it untranslated."""
+"""Operations -> the format in which a provider gets the request untranslated."""
 
 
 @attrs.define

@@ -93,7 +93,7 @@ class ValidChat:
 def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str, longest_answer: int = 0) -> ValidChat:
     """Convert ``request`` into one that ``rules`` allow. Raises ``InvalidRequest`` if a loss would alter the answer.
 
-    ``longest_answer`` is the configured limit of the model's answers, in tokens; 0: that of the gateway's table.
+    ``longest_answer`` is the configured limit of the model's answers, in tokens; 0 for that of the gateway's table.
     """
     if not rules.allows_blank_stops and any(not sequence.strip() for sequence in request.stop):
         raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")

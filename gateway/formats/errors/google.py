@@ -31,7 +31,7 @@ _DETAIL_TYPE_PREFIX = "type.googleapis.com/google.rpc."
 
 
 def find_status(error: GatewayError) -> str:
-    """Return Google's name for the error's HTTP status; of an exceeded quota it is always ``RESOURCE_EXHAUSTED``."""
+    """Return Google's name for the error's HTTP status; always ``RESOURCE_EXHAUSTED`` for an exceeded quota."""
     if isinstance(error, QuotaExceeded):
         return "RESOURCE_EXHAUSTED"
     return _STATUSES.get(error.status, "INVALID_ARGUMENT" if error.status < 500 else "INTERNAL")  # noqa: PLR2004

@@ -61,7 +61,7 @@ def parse_worded_error(
 
 
 def find_failure(value: dict[str, Any], secrets: Secrets = ()) -> ProviderError | None:
-    """Return the error that an answer with status 200 reports outside ``error``; None if the answer has content."""
+    """Return the error that an answer with status 200 reports outside ``error``; None if it has content or no error."""
     if any(value.get(name) for name in _CONTENT_FIELDS):
         return None
     base_code = as_object(value.get("base_resp")).get("status_code")

@@ -68,7 +68,7 @@ _RATIOS_BY_SIZE: Mapping[str, AspectRatio] = (
     | _list_sizes(_USUAL_RATIOS, _ALL_TIERS)
     | _list_sizes(_EXTREME_RATIOS, _ALL_TIERS)
 )
-"""Sizes of all models in one table: no size means a different ratio or tier for another model."""
+"""Sizes of all models in one table: each size stands for the same ratio and tier in all models."""
 
 FIRST_GENERATION_SIZES = tuple(_list_sizes(_FIRST_RATIOS, ("1K",)))
 """Sizes of gemini-2.5-flash-image."""
@@ -85,7 +85,7 @@ WIDEST_SIZES = (*WIDE_SIZES, *_list_sizes(_USUAL_RATIOS, ("512",)), *_list_sizes
 def parse_shape(size: str, suggested_sizes: tuple[str, ...] | None) -> AspectRatio:
     """Return the aspect ratio and tier of ``size``.
 
-    Raises ``InvalidRequest`` for a size in no table. The message names ``suggested_sizes``; None: the usual sizes.
+    Raises ``InvalidRequest`` for a size in no table. The message names ``suggested_sizes``, or the usual sizes if None.
     """
     shape = _RATIOS_BY_SIZE.get(size)
     if shape is None:

@@ -50,7 +50,7 @@ _PARAMETER_NAMES = ("negative_prompt", "prompt_extend", "watermark", "seed", "th
 """Vendor fields that a client may set in addition to the OpenAI API format. None changes the number of images."""
 ACCOUNT_ERROR_CODES = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
 """Prefixes of error codes about the key or its account."""
-_CALLER_ERROR_CODES = ("InvalidParameter", "InvalidURL", "BadRequest")
+_CLIENT_ERROR_CODES = ("InvalidParameter", "InvalidURL", "BadRequest")
 _RATE_LIMIT_STATUS = 429
 
 
@@ -59,10 +59,10 @@ class _CallMode:
     """The request form of a group of models.
 
     Attributes:
-        creates_task: the answer is a task; otherwise the answer contains the images.
-        uses_messages: prompt and images are parts of a message; otherwise they are fields.
-        takes_image: an input image is accepted.
-        needs_image: an input image is required.
+        creates_task: whether the answer is a task; otherwise the answer contains the images.
+        uses_messages: whether prompt and images are parts of a message; otherwise they are fields.
+        takes_image: whether an input image is accepted.
+        needs_image: whether an input image is required.
         negative_prompt_object: the object that contains ``negative_prompt``.
         function: the operation, for an editing model with several operations.
     """
@@ -205,7 +205,7 @@ def _find_error(value: Body, secrets: Secrets) -> ProviderError:
         rate_error = ProviderRateLimited(message, status=_RATE_LIMIT_STATUS, code=mask(code, secrets)[:100])
         rate_error.retry_after_s = 1
         return rate_error
-    if code.startswith(_CALLER_ERROR_CODES):
+    if code.startswith(_CLIENT_ERROR_CODES):
         return ProviderRejected(message, status=400, code=mask(code, secrets)[:100])
     if code.startswith(ACCOUNT_ERROR_CODES):
         return make_credentials_error(mask(code, secrets)[:100], message)

@@ -1,4 +1,4 @@
-"""What a provider's list says of a model beside its name.
+"""Parse the properties of models in a provider's list.
 
 One reader for all lists in the style of OpenAI: no two providers mean different things by one field, and a gateway or a
 server such as llama-swap passes on the fields of others. What is not understood is left out. The fields:
@@ -64,8 +64,8 @@ _KINDS_BY_OUTPUT: Mapping[Modality, ModelKind] = {"image": "image", "video": "vi
 
 
 def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
-    """Return what an item of a list says of its model; None if it says nothing."""
-    architecture, meta, best = (_read_object(item.get(name)) for name in ("architecture", "meta", "top_provider"))
+    """Return the description of the model in an item of a list; None if the item has only its name."""
+    architecture, meta, top = (_read_object(item.get(name)) for name in ("architecture", "meta", "top_provider"))
     input_modalities, output_modalities = (
         _read_modalities(item, architecture, "input"),
         _read_modalities(item, architecture, "output"),
@@ -81,7 +81,7 @@ def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
         _find_kind(item, output_modalities, capabilities),
         _read_first(item, _CONTEXT_WINDOW_FIELDS) or parse_tokens(meta.get("n_ctx")),
         _read_first(item, _MAX_OUTPUT_FIELDS)
-        or parse_tokens(best.get("max_completion_tokens"))
+        or parse_tokens(top.get("max_completion_tokens"))
         or _read_anthropic_limit(item),
         input_modalities,
         output_modalities,
@@ -92,7 +92,7 @@ def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
 
 
 def parse_tokens(value: object) -> int | None:
-    """Return ``value`` if it is a believable number of tokens, else None."""
+    """Return ``value`` if it is a plausible number of tokens, else None."""
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 < value <= _MAX_TOKENS else None
@@ -154,7 +154,7 @@ def _find_kind(
 def _find_kind_by_modality(
     architecture: Mapping[str, Any], output_modalities: tuple[Modality, ...] | None
 ) -> ModelKind | None:
-    """Return the kind of model that its modalities show; None if they show none."""
+    """Return the kind of a model according to its modalities; None if they do not show it."""
     if architecture.get("output_modalities") == ["embeddings"]:
         return "embedding"
     if not architecture or not output_modalities:

@@ -26,7 +26,7 @@ class SecretRequest:
 
     Attributes:
         model: the only model of the sessions; None permits any model.
-        is_flat: the request has the shape of the beta version.
+        is_flat: whether the request has the shape of the beta version.
     """
 
     model: str | None
@@ -41,7 +41,7 @@ class SecretRequest:
 
 
 def parse_secret_request(body: Body, *, is_flat: bool) -> SecretRequest:
-    """Parse a request for a client secret; ``is_flat``: in the form of the beta version. Raises ``InvalidRequest``."""
+    """Parse a request for a client secret, in the beta version's shape if ``is_flat``. Raises ``InvalidRequest``."""
     prefix = "" if is_flat else "session."
     session = body if is_flat else parse_object(body, "session") or {}
     if "model" in body and not is_flat:

@@ -1,7 +1,7 @@
 """The events of one direction of a realtime session, as they are kept: of audio only its type, size and SHA-256.
 
-They are written as an event stream, so that texts which events bring in pieces are redacted as one text. An hour of
-audio is hundreds of megabytes: it is replaced as it comes, and the rest is compressed.
+The log is an event stream: a text whose pieces are in several events is redacted as one text. An hour of audio has
+hundreds of megabytes: audio is replaced when it arrives, and the rest is compressed.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from gateway.formats.wire.json_values import loads_or_none
 
 Direction = Literal["input", "output"]
 Frame = tuple[int, bytes]
-"""When an event came, in milliseconds after the session began, and its bytes."""
+"""The milliseconds from the beginning of the session to an event, and the event's bytes."""
 _AUDIO_FIELDS = {
     "input_audio_buffer.append": "audio",
     "response.audio.delta": "delta",
@@ -28,17 +28,17 @@ _AUDIO_FIELDS = {
 }
 _MAX_RUNS = 16
 _MAX_HEAD_BYTES = 4 * 1024
-"""The maximum of ``_AudioRun.head``. A run with a larger one ends at once: nothing counts the memory of runs."""
+"""The maximum of ``_AudioRun.head``. A run with a larger head ends at once, since its memory is not counted."""
 _COMPRESSION_LEVEL = 1
 _LINE_ENDS = (b"\n", b"\r")
 _AUDIO = "audio"
 _MIN_AUDIO_CHARS = 64
-"""Shorter texts in a field of this name are names, such as those of voices."""
+"""A shorter text in a field named ``audio`` is a name, such as that of a voice."""
 
 
 @attrs.define(eq=False)
 class _AudioRun:
-    """Successive pieces of one sound. ``head`` is the first of them as JSON, without the data in its ``field``."""
+    """Successive pieces of one sound. ``head`` is the first event as JSON, without the data in its ``field``."""
 
     head: bytes
     field: str
@@ -53,8 +53,8 @@ class EventLog:
 
     Attributes:
         received_bytes: the size of all events as they came.
-        text_bytes: the size of what is kept of them.
-        stored_bytes: the size of the same in memory, compressed.
+        text_bytes: the size of the events in the log, before compression.
+        stored_bytes: the size of the compressed log in memory.
     """
 
     def __init__(self, direction: Direction, *, keeps_media: bool) -> None:
@@ -77,7 +77,7 @@ class EventLog:
         self._compress()
 
     def build(self) -> tuple[bytes, tuple[int, ...]]:
-        """Return the log as an event stream, and when each of its events came."""
+        """Return the log as an event stream, and the milliseconds of each of its events."""
         self._end_runs()
         self._compress()
         return b"".join(map(zlib.decompress, self._chunks)), tuple(self._times_ms)
@@ -96,7 +96,7 @@ class EventLog:
         self._write(at_ms, raw)
 
     def _add_audio(self, at_ms: int, event: dict[str, Any]) -> bool:
-        """Add an event of audio to its sound. Return False if it is none, or has no base64."""
+        """Add an event of audio to its sound. Return False for any other event, and for audio that is not base64."""
         kind = event.get("type")
         field = _AUDIO_FIELDS.get(kind, "") if isinstance(kind, str) else ""
         data = _decode(event.get(field)) if field else None
@@ -158,7 +158,7 @@ class EventLog:
             self._audio_format = name
 
     def _replace_media(self, event: dict[str, Any]) -> bool:
-        """Replace audio in fields named for it and, unless they are kept, other media. Return whether there was any."""
+        """Replace audio in ``audio`` fields and, unless media are kept, all media. Return whether any was replaced."""
         changed = False
         stack: list[Any] = [event]
         while stack:

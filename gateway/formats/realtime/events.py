@@ -233,7 +233,7 @@ class ResponseEnd:
 
     Attributes:
         failure: description of the failure; empty without one.
-        is_complete: the model has read the whole prompt, and the response belongs to the conversation.
+        is_complete: whether the model has read the whole prompt, and the response belongs to the conversation.
     """
 
     id: str

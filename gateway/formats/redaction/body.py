@@ -37,7 +37,7 @@ def redact_part(part: BodyPart, redactor: Redactor, max_bytes: int, *, keeps_med
 
 
 def _differs(content: bytes, other_content: bytes) -> bool:
-    """Return whether two bodies are more than the same JSON written in two ways."""
+    """Return whether two bodies have different JSON values, or one of them is not JSON."""
     try:
         return exact_json.dumps(exact_json.loads(content)) != exact_json.dumps(exact_json.loads(other_content))
     except orjson.JSONDecodeError:
@@ -45,7 +45,7 @@ def _differs(content: bytes, other_content: bytes) -> bool:
 
 
 def redact_content(content: bytes, redactor: Redactor, *, keeps_media: bool = False) -> bytes:
-    """Redact JSON, unchanged byte by byte if nothing is found in it, or another text."""
+    """Redact JSON or another text. Its bytes stay the same if nothing is found and no field is left out."""
     try:
         value = exact_json.loads(content)
     except orjson.JSONDecodeError:
@@ -62,16 +62,16 @@ def redact_content(content: bytes, redactor: Redactor, *, keeps_media: bool = Fa
 
 
 def _has_plain_values(event: StreamedEvent) -> bool:
-    """Return whether an event's values stand in its bytes as they are, and none is media, named for a secret, or a log.
+    """Return whether an event's bytes have its values unescaped, and none is media, named for a secret, or a logprob.
 
-    Then a search of the bytes is a search of the values.
+    If so, a search of the bytes also covers the values.
     """
     raw = event.raw
     return len(raw) < MIN_MEDIA_CHARS and b"\\" not in raw and _NOT_PLAIN.search(raw) is None
 
 
 def redact_stream(stream: bytes, redactor: Redactor, *, keeps_media: bool = False) -> bytes:
-    """Redact an event stream: each value of its events, and the texts that its events bring in pieces."""
+    """Redact an event stream: each value of its events, and the texts whose pieces are in several events."""
     events = [parse_event(raw) for raw in split_events(stream)]
     if redactor.left_out:
         for event in events:
@@ -100,7 +100,7 @@ def _redact_bytes(content: bytes, redactor: Redactor) -> bytes:
 
 
 def cut_middle(content: bytes, max_bytes: int) -> bytes:
-    """Return ``content`` of at most ``max_bytes``, without its middle if it is longer; a note says so."""
+    """Return ``content``, of which at most ``max_bytes`` remain: a short note replaces the middle of a longer one."""
     left_out = len(content) - max_bytes
     if left_out <= 0:
         return content

@@ -18,7 +18,7 @@ _MEANINGS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _SURROGATES = range(0xD800, 0xE000)
 _STEPS_PER_ESCAPE = 16
 _MAX_LEVELS = 3
-"""JSON in a text of JSON in a text of JSON."""
+"""How often escapes are resolved: enough for JSON in a text of JSON in a text of JSON."""
 
 
 @frozen
@@ -30,13 +30,16 @@ class ResolvedText:
     _origins: Sequence[int]
 
     def locate(self, position: int) -> int:
-        """Return the position in the text with escapes."""
+        """Return the position in the text with escapes for a position in the resolved text."""
         number = bisect_right(self._positions, position) - 1
         return self._origins[number] + position - self._positions[number]
 
 
 def resolve_levels(text: str, work: Work) -> Iterator[list[ResolvedText]]:
-    """Yield ``text`` resolved once, twice, and so on as long as there are escapes, each with the levels before."""
+    """Yield ``text`` resolved once, twice, and so on while there are escapes, each with the levels before.
+
+    Raises ``TooMuchWorkError``.
+    """
     levels: list[ResolvedText] = []
     while "\\" in text and len(levels) < _MAX_LEVELS:
         level = _resolve(text, work)
@@ -48,7 +51,7 @@ def resolve_levels(text: str, work: Work) -> Iterator[list[ResolvedText]]:
 
 
 def resolve_fully(text: str, work: Work) -> str:
-    """Return ``text`` without escapes."""
+    """Return ``text`` with its escapes resolved, up to ``_MAX_LEVELS`` times. Raises ``TooMuchWorkError``."""
     for levels in resolve_levels(text, work):
         text = levels[-1].text
     return text
@@ -64,12 +67,12 @@ def _resolve(text: str, work: Work) -> ResolvedText:
         copied_to = match.end()
         positions.extend((length, length + 1))
         origins.extend((match.start(), copied_to))
-        length += resolved.write(_read(match))
+        length += resolved.write(_resolve_escape(match))
     resolved.write(text[copied_to:])
     return ResolvedText(resolved.getvalue(), positions, origins)
 
 
-def _read(escape: re.Match[str]) -> str:
+def _resolve_escape(escape: re.Match[str]) -> str:
     if escape[1] is None:
         return _MEANINGS.get(escape[2], escape[2])
     code = int(escape[1], 16)

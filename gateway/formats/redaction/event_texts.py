@@ -1,4 +1,4 @@
-"""The texts of an event stream, which its events bring in pieces: a secret may be split over several events.
+"""The texts of an event stream, whose pieces are in its events: a secret may be split over several events.
 
 The pieces of one text have the same place in their events: ``choices[index 0].delta.content``. They are joined, the
 text is redacted, and each mark is put into the piece in which the replaced part begins. All events stay.
@@ -32,12 +32,12 @@ _INNER_PLACE_FIELDS = ("output_index", "content_index", "summary_index", "item_i
 _DATA = b"data:"
 
 Place = tuple[Any, ...]
-"""Where a text is in its events: the names and positions on the way to it, and what says to which text it belongs."""
+"""Where a text is in its events: the names and positions on the way to it, and the fields that identify the text."""
 
 
 @attrs.define(eq=False)
 class StreamedEvent:
-    """One event: its bytes with the blank line, its data as JSON (None if it is none), and whether that was changed."""
+    """One event: its bytes with the blank line, its JSON data or None, and whether the data was changed."""
 
     raw: bytes
     data: Any
@@ -62,7 +62,7 @@ class _Piece:
 
 @attrs.define(eq=False)
 class StreamText:
-    """A text that a stream has brought in pieces."""
+    """A text whose pieces are in several events of a stream."""
 
     place: Place
     pieces: list[_Piece] = attrs.Factory(list)
@@ -113,7 +113,7 @@ def describe_texts(stream: bytes) -> list[tuple[str, str]]:
 
 
 def redact_text(text: StreamText, redactor: Redactor) -> None:
-    """Redact a text in its pieces. JSON in which more is found value by value moves into the first piece."""
+    """Redact a text in its pieces. JSON whose values need more redaction moves to the first piece as a whole."""
     values = [piece.holder[piece.key] for piece in text.pieces]
     redacted = redact_pieces(values, redactor)
     joined = "".join(redacted)
@@ -147,15 +147,16 @@ def _list_strings(data: Any) -> Iterator[tuple[Place, Any, Any]]:
 
 
 def _list_marks(holder: dict[str, Any], *, is_root: bool) -> list[tuple[str, Any]]:
-    """Return the fields of ``holder`` that say to which text its other fields belong.
+    """Return the fields of ``holder`` that identify the text to which its other fields belong.
 
-    Below the root ``type`` is none: only the first piece of a tool call has one. An ``index`` there is part of the way.
+    Below the root, ``type`` does not count, because only the first piece of a tool call has one, and ``index`` is
+    already part of the place.
     """
     names = _PLACE_FIELDS if is_root else _INNER_PLACE_FIELDS
     return [(name, holder[name]) for name in names if isinstance(holder.get(name), int | str)]
 
 
 def _get_index(value: Any, position: int) -> int:
-    """Return the index of an object in a list, wherever in the list it is; without one, its position."""
+    """Return the ``index`` of an object in a list; its position in the list if it has no ``index``."""
     index = value.get("index") if isinstance(value, dict) else None
     return index if isinstance(index, int) else position

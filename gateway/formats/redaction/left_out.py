@@ -15,7 +15,7 @@ def are_paths(paths: Sequence[str]) -> bool:
 
 
 def leave_out(value: Any, paths: Iterable[str]) -> None:
-    """Replace what the paths name in a JSON value by a note. ``*`` is any name, or any position in a list."""
+    """Replace the fields at ``paths`` of a JSON value by a note, in place. ``*`` is any name or position in a list."""
     for path in paths:
         *way, last = path.split(".")
         holders = [value]

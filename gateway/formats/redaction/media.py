@@ -40,7 +40,7 @@ def _find_base64_end(text: str, start: int) -> int:
 
 
 def _describe_media(media_type: str, base64: str) -> str | None:
-    """Return what is kept of media; None if ``base64`` is no base64, or too short for media."""
+    """Return the text that replaces media; None if ``base64`` is not base64, or too short for media."""
     if len(base64) < MIN_MEDIA_CHARS:
         return None
     digest, size = hashlib.sha256(), 0

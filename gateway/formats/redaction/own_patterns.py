@@ -1,4 +1,4 @@
-"""Patterns of the operator: a part of regular expressions whose search takes a time that is known beforehand.
+"""Patterns of the operator: a subset of regular expressions whose search takes a bounded time.
 
 Python's ``re`` holds the interpreter's lock during a search, so a pattern that backtracks for seconds would stop the
 gateway. Only patterns with bounded repetitions are taken, and their search goes through a text piece by piece.
@@ -15,7 +15,7 @@ from gateway.frozen import frozen
 MAX_PATTERNS = 50
 MAX_PATTERN_CHARS = 500
 MAX_CHOICES = 500
-"""The most ways in which a pattern can match at one position, which a failing search tries all."""
+"""The most ways in which a pattern can match at one position; a failing search tries all of them."""
 MAX_MATCH_CHARS = 1_000
 MAX_STEPS = 1_000
 """The most characters that a failing search compares at one position, over all the ways."""
@@ -68,8 +68,8 @@ def are_patterns(texts: Iterable[str]) -> bool:
 
 def parse_pattern(text: str) -> OwnPattern:
     r"""Parse ``name=expression``: ``staff=EMP-\d{6}``. Raises ``PatternRefusedError``."""
-    name, is_pair, expression = text.partition("=")
-    if not is_pair or _NAME.fullmatch(name) is None or len(expression) > MAX_PATTERN_CHARS:
+    name, separator, expression = text.partition("=")
+    if not separator or _NAME.fullmatch(name) is None or len(expression) > MAX_PATTERN_CHARS:
         raise PatternRefusedError("expected NAME=EXPRESSION, with a name of 1 to 20 small letters")
     try:
         pattern = re.compile(expression)

@@ -17,7 +17,7 @@ _STEPS_PER_CANDIDATE = 4 * STEPS_PER_TRY
 _CARD = re.compile(r"[2-6](?<!\d[2-6])(?<!\d\.[2-6])(?=((?:[ -]?\d){12,18}))")
 _CARD_LENGTHS = range(13, 20)
 _MAX_CARD_GROUPS = 8
-"""In a longer list of numbers, what consists of more groups is no card number."""
+"""In a longer list of numbers, a match of more groups of digits is no card number."""
 _CARD_ISSUERS = re.compile(
     r"(?:4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2[2-7]\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}|35\d{14}"
     r"|6(?:011|5\d\d|4[4-9]\d|2\d\d)\d{12,15})\Z"
@@ -39,7 +39,7 @@ _PHONE = re.compile(r"(?<![\w+])\+[1-9]\d{0,3}(?:[ ().-]{0,2}\d){6,12}(?!\d)")
 _IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d]|\.\d)")
 _IPV6 = re.compile(r"(?<![0-9A-Za-z:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])")
 _MIN_IPV6_DIGITS = 4
-_NINE = 9
+_MAX_DIGIT = 9
 
 
 def find_cards(text: str, work: Work) -> Iterator[Span]:
@@ -80,7 +80,9 @@ def is_card(digits: str) -> bool:
     if _CARD_ISSUERS.match(digits) is None:
         return False
     doubled = (2 * int(digit) for digit in digits[-2::-2])
-    total = sum(map(int, digits[-1::-2])) + sum(number - _NINE if number > _NINE else number for number in doubled)
+    total = sum(map(int, digits[-1::-2])) + sum(
+        number - _MAX_DIGIT if number > _MAX_DIGIT else number for number in doubled
+    )
     return total % 10 == 0
 
 
@@ -145,7 +147,7 @@ FINDERS: dict[RedactedKind, tuple[str, Callable[[str, Work], Iterator[Span]]]] =
     "phones": ("phone", find_phones),
     "ips": ("ip", find_ips),
 }
-"""By the switch: what stands in place of a value, and what finds it."""
+"""Kinds of values -> the word that replaces a value, and the function that finds the values in a text."""
 
 
 def _search(pattern: re.Pattern[str], text: str, work: Work) -> Iterator[re.Match[str]]:
@@ -161,9 +163,9 @@ def _search(pattern: re.Pattern[str], text: str, work: Work) -> Iterator[re.Matc
             yield match
 
 
-def _is_address(kind: Callable[[str], object], text: str) -> bool:
+def _is_address(parse: Callable[[str], object], text: str) -> bool:
     try:
-        kind(text)
+        parse(text)
     except AddressValueError:
         return False
     return True

@@ -39,7 +39,7 @@ class Redactor:
     """Redacts the texts of one request. Equal values get equal marks.
 
     Attributes:
-        work: what the redaction of the present body has taken.
+        work: counts the steps of redacting the present body.
         is_active: whether anything is replaced.
 
     Args:
@@ -71,7 +71,7 @@ class Redactor:
         self._counts: dict[str, int] = {}
 
     def find(self, text: str) -> list[Redaction]:
-        """Return the parts of ``text`` to replace, in order; they do not overlap."""
+        """Return the parts of ``text`` to replace, in order and without overlaps. Raises ``TooMuchWorkError``."""
         spans = sorted(self._list_all_spans(text), key=lambda span: (span[0], -span[1]))
         joined: list[tuple[int, int, str]] = []
         for start, end, name in spans:
@@ -79,14 +79,14 @@ class Redactor:
                 joined[-1] = (joined[-1][0], max(end, joined[-1][1]), joined[-1][2])
             else:
                 joined.append((start, end, name))
-        return [Redaction(start, end, self._mark(name, text[start:end])) for start, end, name in joined]
+        return [Redaction(start, end, self._make_mark(name, text[start:end])) for start, end, name in joined]
 
     def finds_any(self, text: str) -> bool:
         """Return whether there is anything to replace; unlike ``find``, without numbering it."""
         return next(self._list_all_spans(text), None) is not None
 
     def redact(self, text: str) -> str:
-        """Return ``text`` with everything replaced."""
+        """Return ``text`` with everything replaced that ``find`` returns."""
         redactions = self.find(text)
         if not redactions:
             return text
@@ -97,8 +97,8 @@ class Redactor:
         return "".join([*pieces, text[position:]])
 
     def redact_field(self, name: str, text: str) -> str:
-        """Return the text of the JSON field ``name``, redacted. All of a password is a secret."""
-        return self._mark(_SECRET, text) if self.is_secret_field(name, text) else self.redact(text)
+        """Return the text of the JSON field ``name``, redacted. All text of a field named for a secret is replaced."""
+        return self._make_mark(_SECRET, text) if self.is_secret_field(name, text) else self.redact(text)
 
     def is_secret_field(self, name: str, text: str) -> bool:
         """Return whether the JSON field ``name`` is named for a secret, and ``text`` may be one."""
@@ -110,18 +110,18 @@ class Redactor:
         )
 
     def redact_number(self, name: str, digits: str) -> str | None:
-        """Return the text for a number in the JSON field ``name``: of a card, a secret, or one that a pattern matches.
+        """Return the mark for a number in the JSON field ``name``: a card number, a secret, or a match of a pattern.
 
         None if the number is none of these.
         """
         if self.is_secret_field(name, digits):
-            return self._mark(_SECRET, digits)
+            return self._make_mark(_SECRET, digits)
         if self._finds_cards and _MIN_CARD_DIGITS <= len(digits) <= _MAX_CARD_DIGITS and is_card(digits):
-            return self._mark("card", digits)
+            return self._make_mark("card", digits)
         has_match = any(True for own_pattern in self._own_patterns for _ in own_pattern.find(digits, self.work))
         return self.redact(digits) if has_match else None
 
-    def _mark(self, name: str, value: str) -> str:
+    def _make_mark(self, name: str, value: str) -> str:
         value = resolve_fully(value, self.work)
         number = self._numbers.get((name, value))
         if number is None:

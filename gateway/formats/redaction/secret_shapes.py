@@ -1,7 +1,7 @@
 """The shapes of secrets: keys and tokens of services, private keys, bearer tokens, passwords in addresses.
 
-Each shape has anchors, fixed texts that every secret of it contains. One search finds the anchors of all shapes; only
-there are the patterns tried. The sources are the services' own documentation of their key prefixes, as GitHub's secret
+Each shape has anchors, fixed texts that every secret of it contains. One search finds the anchors of all shapes; the
+patterns are tried only there. The sources are the services' own documentation of their key prefixes, as GitHub's secret
 scanning lists them (docs.github.com, "Supported secret scanning patterns").
 """
 
@@ -12,7 +12,7 @@ from gateway.frozen import frozen
 _MAX_SECRET_CHARS = 16_384
 _MAX_TOKEN_PART_CHARS = 4_096
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=\x1b\[\dm)|(?<=\x1b\[\d\dm))"
-"""Before a secret is no part of a word; the end of an escape of JSON, of an address or of a terminal is none."""
+"""No word continues into a secret, but an escape sequence of JSON, of a URL or of a terminal may precede one."""
 
 
 @frozen
@@ -36,7 +36,7 @@ class SecretShape:
     max_run: int = 0
 
 
-def _shape(anchors: str, rest: str, head: str = "", lead: int = 0) -> SecretShape:
+def _make_shape(anchors: str, rest: str, head: str = "", lead: int = 0) -> SecretShape:
     """Return the shape of secrets that begin with one of ``anchors``, or with ``head`` before one of them."""
     names = tuple(anchors.split())
     start = ("" if head else _START) + f"(?:{'|'.join(map(re.escape, names))})"
@@ -61,60 +61,60 @@ _NAMED_FIELD = (
 
 SHAPES: tuple[SecretShape, ...] = (
     # Models
-    _shape("sk-", rf"{_WORD}{{16,}}"),  # OpenAI, Anthropic, OpenRouter, DeepSeek, this gateway
-    _shape("ek_ sess-", r"[A-Za-z0-9_-]{20,}"),
-    _shape("AIza", rf"{_WORD}{{30,}}"),
-    _shape("ya29. 1//0", rf"{_WORD}{{20,}}"),
-    _shape("GOCSPX-", rf"{_WORD}{{20,}}"),
-    _shape("hf_ r8_ gsk_ fw_ tgp_v1_ jina_", r"[A-Za-z0-9_-]{20,}"),
-    _shape("xai- pplx- nvapi- csk- tvly-", rf"{_WORD}{{20,}}"),
-    _shape("ABSK", r"[A-Za-z0-9+/=]{40,}"),
-    _shape("dapi", r"[0-9a-f]{32}(?:-\d)?"),
+    _make_shape("sk-", rf"{_WORD}{{16,}}"),  # OpenAI, Anthropic, OpenRouter, DeepSeek, this gateway
+    _make_shape("ek_ sess-", r"[A-Za-z0-9_-]{20,}"),
+    _make_shape("AIza", rf"{_WORD}{{30,}}"),
+    _make_shape("ya29. 1//0", rf"{_WORD}{{20,}}"),
+    _make_shape("GOCSPX-", rf"{_WORD}{{20,}}"),
+    _make_shape("hf_ r8_ gsk_ fw_ tgp_v1_ jina_", r"[A-Za-z0-9_-]{20,}"),
+    _make_shape("xai- pplx- nvapi- csk- tvly-", rf"{_WORD}{{20,}}"),
+    _make_shape("ABSK", r"[A-Za-z0-9+/=]{40,}"),
+    _make_shape("dapi", r"[0-9a-f]{32}(?:-\d)?"),
     # Clouds
-    _shape("AKIA ASIA AROA AIDA ABIA ACCA", r"[A-Z2-7]{16}(?![A-Za-z0-9])"),
-    _shape("LTAI", r"[A-Za-z0-9]{12,30}"),
-    _shape("AKID", r"[A-Za-z0-9]{13,40}"),
-    _shape("dop_v1_ doo_v1_ dor_v1_", r"[0-9a-f]{64}"),
-    _shape("HRKU-", rf"{_WORD}{{20,}}"),
-    _shape("SharedAccessKey= sig= AccountKey=", r"([A-Za-z0-9+/%=]{40,})"),
+    _make_shape("AKIA ASIA AROA AIDA ABIA ACCA", r"[A-Z2-7]{16}(?![A-Za-z0-9])"),
+    _make_shape("LTAI", r"[A-Za-z0-9]{12,30}"),
+    _make_shape("AKID", r"[A-Za-z0-9]{13,40}"),
+    _make_shape("dop_v1_ doo_v1_ dor_v1_", r"[0-9a-f]{64}"),
+    _make_shape("HRKU-", rf"{_WORD}{{20,}}"),
+    _make_shape("SharedAccessKey= sig= AccountKey=", r"([A-Za-z0-9+/%=]{40,})"),
     # Code
-    _shape("ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{36,}"),
-    _shape("github_pat_", r"[A-Za-z0-9_]{22,}"),
-    _shape("glpat- gldt- glrt- glcbt- glptt- glft- glagent- glsoat-", rf"[A-Za-z0-9_.-]{{19,}}{_WORD}"),
-    _shape("npm_", r"[A-Za-z0-9]{36}"),
-    _shape("pypi-", rf"{_WORD}{{50,}}"),
-    _shape("rubygems_", r"[0-9a-f]{48}"),
-    _shape("dckr_pat_ dckr_oat_", rf"{_WORD}{{20,}}"),
-    _shape("ATATT3 ATBB", r"[A-Za-z0-9_=-]{24,}"),
-    _shape("PMAK-", r"[0-9a-f]{24}-[0-9a-f]{34}"),
-    _shape("sntrys_ sntryu_", r"[A-Za-z0-9+/=_-]{40,}"),
-    _shape("NRAK-", r"[A-Z0-9]{27}"),
-    _shape("glc_ glsa_", r"[A-Za-z0-9+/=_]{32,}"),
-    _shape("hvs. hvb. hvr.", rf"{_WORD}{{24,}}"),
-    _shape(".atlasv1.", rf"{_WORD}{{60,}}", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}", lead=14),
-    _shape("pul-", r"[0-9a-f]{40}"),
-    _shape("pscale_tkn_ pscale_pw_ pscale_oauth_", rf"[A-Za-z0-9_.-]{{31,}}{_WORD}"),
-    _shape("sbp_ sb_secret_", rf"{_WORD}{{20,}}"),
-    _shape("dp.pt. dp.st. dp.ct. dp.sa.", rf"[A-Za-z0-9_.-]{{39,}}{_WORD}"),
-    _shape("AGE-SECRET-KEY-1", r"[0-9A-Z]{58}"),
-    _shape("ops_eyJ", rf"{_WORD}{{50,}}"),
+    _make_shape("ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{36,}"),
+    _make_shape("github_pat_", r"[A-Za-z0-9_]{22,}"),
+    _make_shape("glpat- gldt- glrt- glcbt- glptt- glft- glagent- glsoat-", rf"[A-Za-z0-9_.-]{{19,}}{_WORD}"),
+    _make_shape("npm_", r"[A-Za-z0-9]{36}"),
+    _make_shape("pypi-", rf"{_WORD}{{50,}}"),
+    _make_shape("rubygems_", r"[0-9a-f]{48}"),
+    _make_shape("dckr_pat_ dckr_oat_", rf"{_WORD}{{20,}}"),
+    _make_shape("ATATT3 ATBB", r"[A-Za-z0-9_=-]{24,}"),
+    _make_shape("PMAK-", r"[0-9a-f]{24}-[0-9a-f]{34}"),
+    _make_shape("sntrys_ sntryu_", r"[A-Za-z0-9+/=_-]{40,}"),
+    _make_shape("NRAK-", r"[A-Z0-9]{27}"),
+    _make_shape("glc_ glsa_", r"[A-Za-z0-9+/=_]{32,}"),
+    _make_shape("hvs. hvb. hvr.", rf"{_WORD}{{24,}}"),
+    _make_shape(".atlasv1.", rf"{_WORD}{{60,}}", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}", lead=14),
+    _make_shape("pul-", r"[0-9a-f]{40}"),
+    _make_shape("pscale_tkn_ pscale_pw_ pscale_oauth_", rf"[A-Za-z0-9_.-]{{31,}}{_WORD}"),
+    _make_shape("sbp_ sb_secret_", rf"{_WORD}{{20,}}"),
+    _make_shape("dp.pt. dp.st. dp.ct. dp.sa.", rf"[A-Za-z0-9_.-]{{39,}}{_WORD}"),
+    _make_shape("AGE-SECRET-KEY-1", r"[0-9A-Z]{58}"),
+    _make_shape("ops_eyJ", rf"{_WORD}{{50,}}"),
     # Messages
-    _shape("xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe.xoxp- xapp-", r"[A-Za-z0-9-]{10,}"),
-    _shape("hooks.slack.com/services/", r"([A-Za-z0-9/]{20,})"),
-    _shape("discord.com/api/webhooks/ discordapp.com/api/webhooks/", rf"(\d+/{_WORD}{{60,}})"),
-    _shape(":AA", rf"{_WORD}{{33}}", r"(?<!\d)\d{8,10}", lead=10),  # Telegram
-    _shape("SK AC", r"[0-9a-f]{32}(?![A-Za-z0-9])"),  # Twilio
-    _shape("SG.", rf"{_WORD}{{16,}}\.{_WORD}{{16,}}"),
-    _shape("key-", r"[0-9a-f]{32}(?![A-Za-z0-9])"),
-    _shape("-us", r"\d{1,2}(?![0-9])", r"(?<![A-Za-z0-9])[0-9a-f]{32}", lead=32),  # Mailchimp
+    _make_shape("xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe.xoxp- xapp-", r"[A-Za-z0-9-]{10,}"),
+    _make_shape("hooks.slack.com/services/", r"([A-Za-z0-9/]{20,})"),
+    _make_shape("discord.com/api/webhooks/ discordapp.com/api/webhooks/", rf"(\d+/{_WORD}{{60,}})"),
+    _make_shape(":AA", rf"{_WORD}{{33}}", r"(?<!\d)\d{8,10}", lead=10),  # Telegram
+    _make_shape("SK AC", r"[0-9a-f]{32}(?![A-Za-z0-9])"),  # Twilio
+    _make_shape("SG.", rf"{_WORD}{{16,}}\.{_WORD}{{16,}}"),
+    _make_shape("key-", r"[0-9a-f]{32}(?![A-Za-z0-9])"),
+    _make_shape("-us", r"\d{1,2}(?![0-9])", r"(?<![A-Za-z0-9])[0-9a-f]{32}", lead=32),  # Mailchimp
     # Shops and offices
-    _shape("sk_live_ sk_test_ rk_live_ rk_test_ whsec_", r"[A-Za-z0-9+/=]{16,}"),
-    _shape("shpat_ shpca_ shppa_ shpss_", r"[0-9a-fA-F]{32}"),
-    _shape("sq0atp- sq0csp- EAAA", rf"{_WORD}{{22,}}"),
-    _shape("lin_api_ lin_oauth_", r"[A-Za-z0-9]{32,}"),
-    _shape("ntn_ secret_", r"[A-Za-z0-9]{40,}"),
-    _shape("pat", r"[A-Za-z0-9]{14}\.[0-9a-f]{64}"),  # Airtable
-    _shape("figd_", rf"{_WORD}{{30,}}"),
+    _make_shape("sk_live_ sk_test_ rk_live_ rk_test_ whsec_", r"[A-Za-z0-9+/=]{16,}"),
+    _make_shape("shpat_ shpca_ shppa_ shpss_", r"[0-9a-fA-F]{32}"),
+    _make_shape("sq0atp- sq0csp- EAAA", rf"{_WORD}{{22,}}"),
+    _make_shape("lin_api_ lin_oauth_", r"[A-Za-z0-9]{32,}"),
+    _make_shape("ntn_ secret_", r"[A-Za-z0-9]{40,}"),
+    _make_shape("pat", r"[A-Za-z0-9]{14}\.[0-9a-f]{64}"),  # Airtable
+    _make_shape("figd_", rf"{_WORD}{{30,}}"),
     # Of no one service
     SecretShape(  # JWT (RFC 7519), JWE
         ("eyJ",),
@@ -125,8 +125,8 @@ SHAPES: tuple[SecretShape, ...] = (
         run=re.compile(f"{_WORD}*"),
         max_run=_MAX_TOKEN_PART_CHARS,
     ),
-    _shape("Bearer bearer BEARER", r"[ \t]{1,4}([A-Za-z0-9._~+/=-]{16,})"),
-    _shape("Basic basic BASIC", r"[ \t]{1,4}((?=[A-Za-z+/]{0,512}[0-9=])[A-Za-z0-9+/]{16,}={0,2})"),
+    _make_shape("Bearer bearer BEARER", r"[ \t]{1,4}([A-Za-z0-9._~+/=-]{16,})"),
+    _make_shape("Basic basic BASIC", r"[ \t]{1,4}((?=[A-Za-z+/]{0,512}[0-9=])[A-Za-z0-9+/]{16,}={0,2})"),
     SecretShape(
         ("PRIVATE KEY",),
         re.compile(
@@ -161,7 +161,7 @@ SHAPES: tuple[SecretShape, ...] = (
         ),
     ),
 )
-"""The shapes that are looked for. A secret that begins in the middle of a word is none."""
+"""All shapes that a redactor searches for. A match that begins in the middle of a word does not count."""
 SECRET_NAME = re.compile(_NAMED_FIELD + r"\Z", re.IGNORECASE)
-"""The end of a JSON field's name whose text is a secret."""
+"""Matches the end of the name of a JSON field whose text is a secret."""
 MIN_NAMED_SECRET_CHARS = 8

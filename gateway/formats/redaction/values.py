@@ -13,25 +13,25 @@ from gateway.formats.redaction.redactor import Redactor
 from gateway.frozen import frozen
 
 LOGPROBS_NOTE = "[logprobs left out]"
-"""Stands in place of probabilities of tokens: they repeat the answer token by token, also as bytes."""
+"""Replaces the probabilities of tokens, which repeat the answer token by token, also as bytes."""
 _LOGPROBS = frozenset({"logprobs", "logprobsResult"})
 _JSON_START = re.compile(r"\s{0,64}[\[{\"]")
 _MAX_DEPTH = 4
-"""How many texts of JSON inside of each other are read."""
+"""How many levels of JSON in texts of JSON are redacted value by value."""
 
 
 def redact_values(root: list[Any], redactor: Redactor, *, keeps_media: bool) -> bool:
     """Redact every text in ``root``, which holds a JSON value, and the names of fields. Return whether it changed."""
-    return _Redaction(redactor, keeps_media).redact(root)
+    return _ValueRedactor(redactor, keeps_media).redact(root)
 
 
 def redact_nested(text: str, redactor: Redactor, *, keeps_media: bool) -> str:
     """Return ``text``, if it is JSON, with its values redacted."""
-    return _Redaction(redactor, keeps_media).redact_nested(text)
+    return _ValueRedactor(redactor, keeps_media).redact_nested(text)
 
 
 @frozen
-class _Redaction:
+class _ValueRedactor:
     """Redacts the values of JSON that is ``depth`` texts deep."""
 
     redactor: Redactor
@@ -56,7 +56,7 @@ class _Redaction:
             root = [exact_json.loads(text.encode(errors="replace"))]
         except orjson.JSONDecodeError:
             return text
-        changed = _Redaction(self.redactor, self.keeps_media, self.depth + 1).redact(root)
+        changed = _ValueRedactor(self.redactor, self.keeps_media, self.depth + 1).redact(root)
         return exact_json.dumps(root[0]).decode() if changed else text
 
     def _redact_lines(self, holder: Any) -> bool:
@@ -119,7 +119,7 @@ class _Redaction:
 
 
 def _get_name(holder: Any, key: Any) -> str:
-    """Return what names a value: its field, or the text beside it, as in ``{"name": "API_KEY", "value": "…"}``."""
+    """Return the name of a value: its field, or the text beside it, as in ``{"name": "API_KEY", "value": "…"}``."""
     if key == "value":
         for field in ("name", "key"):
             if isinstance(holder.get(field), str):

@@ -1,11 +1,11 @@
-"""The work that the redaction of one body may take. The steps are counted: the result depends on the body alone."""
+"""The work that the redaction of one body may take, in steps instead of time: only the body decides the result."""
 
 import attrs
 
 MAX_STEPS = 200_000_000
 """A body of 16 MB with many addresses and names of fields takes about half of this."""
 STEPS_PER_TRY = 64
-"""What one try of a pattern counts, in characters that a search for fixed texts passes meanwhile."""
+"""Steps of one try of a pattern: the characters that a search for fixed texts passes in the same time."""
 
 
 class TooMuchWorkError(Exception):

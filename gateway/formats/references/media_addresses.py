@@ -17,7 +17,7 @@ Body = dict[str, Any]
 _PROMPT_FIELDS = ("messages", "input", "contents")
 _MODEL_KINDS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
 """Types of items written by a model, in which a URL is only text."""
-_CALLER_DATA_FIELDS = frozenset({"functionCall", "response", "tool_calls", "arguments"})
+_CLIENT_DATA_FIELDS = frozenset({"functionCall", "response", "tool_calls", "arguments"})
 _WEB_SCHEMES = ("http://", "https://")
 _GOOGLE_FILES_PATH = "/v1beta/files/"
 _FETCHED_TYPES = ("image/", "text/", "application/pdf")
@@ -121,7 +121,7 @@ def _list_in_value(value: Any, param: str, *, is_past: bool) -> Iterator[MediaAd
             yield MediaAddress(url, kind, f"{param}.{path}", is_past, value, holder, key)
             return
         for name, member in value.items():
-            if isinstance(member, list | dict) and name not in _CALLER_DATA_FIELDS:
+            if isinstance(member, list | dict) and name not in _CLIENT_DATA_FIELDS:
                 yield from _list_in_value(member, f"{param}.{name}", is_past=is_past)
 
 

@@ -47,7 +47,7 @@ _TEXT_FIELDS = frozenset(
      "title", "mime_type", "mimeType", "media_type", "format", "ttl", "filename", "language", "outcome", "system"}
 )  # fmt: skip
 """Fields whose strings a provider reads only as text, even if they look like a URL."""
-_CALLER_ID_FIELDS = frozenset({"tool_call_id", "call_id", "tool_use_id", "id", "approval_request_id"})
+_BODY_ID_FIELDS = frozenset({"tool_call_id", "call_id", "tool_use_id", "id", "approval_request_id"})
 """Fields with ids of objects in the body. For ``id`` the other fields of its object decide (``_is_reference``)."""
 _POINTER_FIELD_PATTERN = re.compile(r"(?:ids?|ur[il]s?|files?)\Z", re.IGNORECASE)
 _ADDRESS_PATTERN = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -55,7 +55,7 @@ _DATA_URL_PATTERN = re.compile(r"data:([^;,]*)[;,]", re.IGNORECASE)
 _DATA_FIELDS = frozenset({"data", "file_data", "image", "video", "bytes", "result", "b64_json", "audio"})
 """Fields with an image, a recording or a file in base64."""
 _MEDIA_FIELD_PATTERN = re.compile(r"image|audio|video|document|pdf|media|frames|embeds\Z|recording", re.IGNORECASE)
-"""Names that other servers use for such fields."""
+"""Names that other servers use for fields with an image, a recording or a file."""
 _HOLDER_FIELDS = frozenset({"prompt", "audio", "container", "conversation"})
 """Objects whose ``id`` always names a stored resource, whatever other fields they have."""
 _TOOL_LIST_FIELDS = frozenset({"tools", "functions"})
@@ -141,7 +141,7 @@ def _is_unknown(name: str, value: Any) -> bool:
 
 
 def _is_numeric_pointer(name: str, value: Any) -> bool:
-    return type(value) is int and name not in _CALLER_ID_FIELDS and _POINTER_FIELD_PATTERN.search(name) is not None
+    return type(value) is int and name not in _BODY_ID_FIELDS and _POINTER_FIELD_PATTERN.search(name) is not None
 
 
 class _PromptScan:
@@ -216,7 +216,7 @@ class _PromptScan:
                 self.images += 1
             elif not kind.startswith("text/"):
                 self.unbounded = True  # a PDF page or an hour of silence may have few bytes but many tokens
-        elif address is not None or (name not in _CALLER_ID_FIELDS and _POINTER_FIELD_PATTERN.search(name) is not None):
+        elif address is not None or (name not in _BODY_ID_FIELDS and _POINTER_FIELD_PATTERN.search(name) is not None):
             if is_image and address is not None and self._images_by_address:
                 self.images += 1
             else:

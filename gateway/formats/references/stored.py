@@ -95,7 +95,7 @@ def list_stored_references(body: Body, *, items: bool = False) -> list[StoredRef
     if not has_unusual_names(body):
         return references
     other_fields = {
-        reference: value for reference, value in body.items() if reference != "previous_response_id"
+        name: value for name, value in body.items() if name != "previous_response_id"
     }  # looked up elsewhere
     request_ids = _find_approval_request_ids(body.get("input")) if items else frozenset()
     return [*references, *(reference for reference in _list_in_body(other_fields) if reference.id not in request_ids)]
@@ -181,7 +181,7 @@ def _format_path(path: _Path | None) -> str:
 
 @lru_cache(maxsize=4_096)
 def _fold_reference_name(name: str) -> str:
-    """Return the folded ``name`` of a field that may refer to a stored resource; of other fields an empty string."""
+    """Return the folded ``name`` of a field that may refer to a stored resource; "" for other fields."""
     folded_name = fold_name(name)
     is_address = folded_name in _MEDIA_FIELDS or folded_name.endswith(_ADDRESS_SUFFIXES)
     return folded_name if is_address or folded_name in _REFERENCE_NAMES else ""
@@ -191,14 +191,14 @@ def _find_ids(folded_name: str, value: Any, param: str, holder: Body) -> Iterato
     if folded_name in _MEDIA_FIELDS or folded_name.endswith(_ADDRESS_SUFFIXES):
         values = value if isinstance(value, list) else [value]
         yield from (
-            StoredReference(item_id[:_MAX_ADDRESS_CHARS], param, _FILE_URI)
-            for item_id in values
-            if _is_stored_address(item_id)
+            StoredReference(address[:_MAX_ADDRESS_CHARS], param, _FILE_URI)
+            for address in values
+            if _is_stored_address(address)
         )
     if folded_name in _FIELDS_BY_FOLDED_NAME:
-        has_content = value if isinstance(value, list) else [value]
-        has_content = [item_id.get("id") if isinstance(item_id, dict) else item_id for item_id in has_content]
-        item_ids = [str(item_id) for item_id in has_content if item_id and isinstance(item_id, str | int)]
+        members = value if isinstance(value, list) else [value]
+        members = [member.get("id") if isinstance(member, dict) else member for member in members]
+        item_ids = [str(item_id) for item_id in members if item_id and isinstance(item_id, str | int)]
         if folded_name == "skillid" and holder.get("type") == "anthropic":  # Anthropic's own skills are public
             return
         yield from (StoredReference(item_id, param, _FIELDS_BY_FOLDED_NAME[folded_name]) for item_id in item_ids)

@@ -35,7 +35,7 @@ class Agreement:
 
 
 def compare_answers(answers: ShownAnswers, other_answers: ShownAnswers) -> Agreement | None:
-    """Return how far the answers agree; None if there is none on one side."""
+    """Return how far the answers agree; None if one side has no answer."""
     if not answers.answers or not other_answers.answers:
         return None
     sides = answers, other_answers
@@ -58,7 +58,7 @@ def compare_answers(answers: ShownAnswers, other_answers: ShownAnswers) -> Agree
 
 
 def _fold(text: str) -> str:
-    """Return a text without its case, its width and its spaces, of which one is left between words."""
+    """Return a text in lower case and normal width, with single spaces between words."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 

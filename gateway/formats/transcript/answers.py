@@ -1,4 +1,4 @@
-"""What a request was answered: texts, reasoning and tool calls, from JSON or from the events of a stream."""
+"""Read the answers to a request: texts, reasoning and tool calls, from JSON or from the events of a stream."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ _TEXT_DELTAS = frozenset(
      "response.output_audio_transcript.delta"}
 )  # fmt: skip
 _RESPONSE_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.done"})
-"""The last is that of realtime sessions."""
+"""Events that end a response; ``response.done`` is that of realtime sessions."""
 
 
 @frozen
@@ -33,7 +33,7 @@ class ShownAnswer:
 
 @frozen
 class ShownAnswers:
-    """The answers to a request, mostly one. The counts are those that the client was sent; None without any."""
+    """The answers to a request, usually one. The counts are those in the client's answer; None if it had none."""
 
     answers: Sequence[ShownAnswer] = ()
     prompt_tokens: int | None = None
@@ -69,7 +69,7 @@ class _Answer:
     finish_reason: str = ""
 
     def find_call(self, key: Any, name: str = "", call_id: str = "") -> _Call:
-        """Return the call ``key``, a new one if there is none, or if a piece with a name has another id.
+        """Return the call with ``key``. A new call begins if there is none, or if a piece with a name has another id.
 
         Some providers write the index 0 for each of several calls.
         """
@@ -87,7 +87,7 @@ class _Answer:
 
 
 class _Reader:
-    """Reads values one after another."""
+    """Reads the values of a body or stream one after another, and builds the answers."""
 
     def __init__(self) -> None:
         self._answers: dict[int, _Answer] = {}
@@ -217,7 +217,7 @@ class _Reader:
                 self._read_response(response, answer)
 
     def _number_response(self, event: dict[str, Any]) -> int:
-        """Return the number of an event's response: a realtime session has several. Those beyond the bound are one."""
+        """Return the number of an event's response, at most ``MAX_ANSWERS`` - 1: a realtime session has several."""
         response_id = get_text(event, "response_id") or get_text(get_object(event, "response"), "id")
         number = self._responses.setdefault(response_id, len(self._responses)) if response_id else 0
         return min(number, MAX_ANSWERS - 1)

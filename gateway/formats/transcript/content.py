@@ -15,13 +15,13 @@ def list_objects(value: Any) -> list[dict[str, Any]]:
 
 
 def get_object(holder: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return an object; an empty one if the field is missing or has another type."""
+    """Return the object in a field; an empty one if the field is missing or has another type."""
     value = holder.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def get_text(holder: dict[str, Any], name: str) -> str:
-    """Return a string; an empty one if the field is missing or has another type."""
+    """Return the string in a field; an empty one if the field is missing or has another type."""
     value = holder.get(name)
     return value if isinstance(value, str) else ""
 

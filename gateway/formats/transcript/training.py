@@ -14,8 +14,8 @@ _KNOWN_ROLES = frozenset({"system", "user", "assistant"})
 def build_example(operation: str, body: Any, answers: Sequence[ShownAnswer]) -> dict[str, Any] | None:
     """Return the line for a request and its first answer; None if the line would lose a part of the chat.
 
-    A chat in the OpenAI API format keeps its messages and tools unchanged. Of other formats only texts are converted:
-    ids of their tool calls are unknown.
+    A chat in the OpenAI API format keeps its messages and tools unchanged. Only texts are converted from other formats,
+    because the ids of their tool calls are unknown.
     """
     if not answers or not isinstance(body, dict) or not (answers[0].text or answers[0].tool_calls):
         return None

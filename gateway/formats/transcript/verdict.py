@@ -1,7 +1,7 @@
 """Judges an answer by words that it must have, and by a JSON Schema that it must satisfy.
 
-A part of JSON Schema is known (``_CHECKS``). A schema with any other keyword is refused: ignored, the keyword would let
-wrong answers pass.
+The keywords in ``_CHECKS`` are supported. A schema with any other keyword is refused, because wrong answers could pass
+if the keyword were ignored.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "integer": (int,), "number": (int, float),
 }  # fmt: skip
 _NOTES = frozenset({"$schema", "$id", "title", "description", "default", "examples", "format"})
-"""Keywords that decide nothing."""
+"""Keywords that have no effect on the result."""
 
 
 def list_problems(text: str, words: Sequence[str], schema: Any) -> list[str]:
-    """Return why an answer fails; empty if it has all ``words``, in any case, and satisfies ``schema`` (None: none)."""
+    """Return why an answer fails; empty if it has all ``words``, in any case, and satisfies ``schema`` if not None."""
     lower_text = text.lower()
     problems = [f"the words {word!r} are missing" for word in words if word.lower() not in lower_text]
     if schema is None:
@@ -151,7 +151,7 @@ def _check_items(value: Any, expected: Any, path: str, _: Any) -> Iterator[str]:
         yield from _find_violations(item, expected, f"{path}[{number}]")
 
 
-def _check_combination(count_fits: Callable[[int, int], bool]) -> "_Check":
+def _make_combination_check(count_fits: Callable[[int, int], bool]) -> "_Check":
     def check(value: Any, expected: Any, path: str, _: Any) -> Iterator[str]:
         fitting_count = sum(_fits(value, schema, path) for schema in expected)
         if not count_fits(fitting_count, len(expected)):
@@ -165,7 +165,9 @@ def _check_not(value: Any, expected: Any, path: str, _: Any) -> Iterator[str]:
         yield f"{path}: what is excluded"
 
 
-def _check_bound(measure: Callable[[Any], float | None], fits: Callable[[float, float], bool], word: str) -> "_Check":
+def _make_bound_check(
+    measure: Callable[[Any], float | None], fits: Callable[[float, float], bool], word: str
+) -> "_Check":
     def check(value: Any, expected: Any, path: str, _: Any) -> Iterator[str]:
         size = measure(value)
         if size is not None and not fits(size, expected):
@@ -196,12 +198,12 @@ def _is_at_most(size: float, bound: float) -> bool:
 
 _Check = Callable[[Any, Any, str, Any], Iterator[str]]
 _BOUNDS: Mapping[str, _Check] = {
-    "minimum": _check_bound(_measure_number, _is_at_least, "at least"),
-    "maximum": _check_bound(_measure_number, _is_at_most, "at most"),
-    "minLength": _check_bound(_measure_text, _is_at_least, "at least"),
-    "maxLength": _check_bound(_measure_text, _is_at_most, "at most"),
-    "minItems": _check_bound(_measure_list, _is_at_least, "at least"),
-    "maxItems": _check_bound(_measure_list, _is_at_most, "at most"),
+    "minimum": _make_bound_check(_measure_number, _is_at_least, "at least"),
+    "maximum": _make_bound_check(_measure_number, _is_at_most, "at most"),
+    "minLength": _make_bound_check(_measure_text, _is_at_least, "at least"),
+    "maxLength": _make_bound_check(_measure_text, _is_at_most, "at most"),
+    "minItems": _make_bound_check(_measure_list, _is_at_least, "at least"),
+    "maxItems": _make_bound_check(_measure_list, _is_at_most, "at most"),
 }
 _NUMBER_KEYWORDS = frozenset(_BOUNDS)
 _CHECKS: Mapping[str, _Check] = {
@@ -212,9 +214,9 @@ _CHECKS: Mapping[str, _Check] = {
     "properties": _check_properties,
     "additionalProperties": _check_additional,
     "items": _check_items,
-    "anyOf": _check_combination(lambda fitting, _: fitting > 0),
-    "allOf": _check_combination(lambda fitting, total: fitting == total),
-    "oneOf": _check_combination(lambda fitting, _: fitting == 1),
+    "anyOf": _make_combination_check(lambda fitting, _: fitting > 0),
+    "allOf": _make_combination_check(lambda fitting, total: fitting == total),
+    "oneOf": _make_combination_check(lambda fitting, _: fitting == 1),
     "not": _check_not,
     **_BOUNDS,
 }

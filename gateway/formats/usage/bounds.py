@@ -34,7 +34,7 @@ def bound_prompt(
 ) -> int:
     """Return the maximum tokens that ``model`` (the provider's name) can read for one answer to ``inference``.
 
-    ``limits`` are those of the model; None: those of the gateway's tables, here and below.
+    ``limits`` are those of the model; None for those in the gateway's tables, here and in the functions below.
     """
     limits = limits or find_limits(model)
     window = (limits.context_window if OPERATIONS[inference.operation].output_limit else 0) or MAX_CONTEXT_TOKENS

@@ -45,7 +45,7 @@ class VideoSpec:
     Attributes:
         mark: the gateway's job id.
         seconds: length of the video; None if the client set none and the model's default is unknown.
-        size: size of the video, such as ``1280x720``; None as for ``seconds``.
+        size: size of the video, such as ``1280x720``; None if the client set none and the default is unknown.
         extra: the other fields of the client's body, named as in the OpenAI API format or by the provider.
     """
 

@@ -42,7 +42,7 @@ _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4"
 _LINES_BY_RESOLUTION = {"768P": 768, "2K": 1440, "480P": 480}
 _FULL_HD_RESOLUTION = "1080P"
 _FULL_HD_SECONDS = 6
-"""The only length of videos of that resolution."""
+"""The only length in seconds of videos in ``_FULL_HD_RESOLUTION``."""
 
 
 def _map_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:

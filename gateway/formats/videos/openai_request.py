@@ -95,7 +95,7 @@ def parse_remix_inference(body: Body) -> InferenceRequest:
 
 
 def parse_remix_form(form: ReceivedForm) -> InferenceRequest:
-    """Check a form like ``parse_remix_inference``."""
+    """Check a form like ``parse_remix_inference``. Raises ``InvalidRequest``."""
     check_files(form, ())
     return parse_remix_inference(parse_fields(form, _FIELD_TYPES))
 

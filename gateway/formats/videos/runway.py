@@ -56,7 +56,7 @@ _SEED_FIELDS = ("seed",)
 _EXTRA_FIELDS = ("seed", "negativePrompt")
 """Fields that a client may set beside those of the OpenAI API format."""
 _FIELD_ALIASES = (("negative_prompt", "negativePrompt"),)
-"""Other providers' names of these fields."""
+"""Other providers' names of fields in ``_EXTRA_FIELDS``, with Runway's names."""
 _FIXED_FIELDS: Mapping[str, object] = {
     "audio": True,
     "outputFormat": "mp4",

@@ -1,1 +1,1 @@
-"""What bodies are made of in every format: events, JSON, forms, files, and their typed fields."""
+"""The parts of bodies in every format: events, JSON, forms, files, and their typed fields."""

@@ -1,7 +1,8 @@
 """Keep tool call ids unique when a Messages chat is passed through to a provider of the same format.
 
 Servers that number the calls of each answer from the start repeat ids. Anthropic rejects such a chat with 400
-"`tool_use` ids must be unique". Claude Code finds results by id and takes the new call for one that has its result.
+"`tool_use` ids must be unique". Claude Code finds results by id and takes a call with a repeated id for one that has a
+result.
 """
 
 from typing import Any

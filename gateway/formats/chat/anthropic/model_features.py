@@ -90,7 +90,7 @@ class ClaudeFeatures:
 
     @property
     def thinks_when_forced(self) -> bool:
-        """Whether the model may think before a forced tool call, as since 4.8 (langchain-aws, pull request 1141)."""
+        """Whether the model may think before a forced tool call: since 4.8 (langchain-aws, pull request 1141)."""
         return self._is_at_least(4, 8)
 
     @property

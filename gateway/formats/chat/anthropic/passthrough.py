@@ -24,7 +24,7 @@ _NEXT_CONTENT = _EVENT_END + _CONTENT_EVENT_START
 _CONTENT_DATA = (b'{"type":"content_block_', b'{"type": "content_block_')
 _SAMPLE_BYTES = 512 * 1024
 _SILENT_EVENTS = frozenset({"ping", "message_start"})
-"""Events that do not belong to an answer: before one begins, the gateway may still try another channel."""
+"""Events that do not belong to an answer. Until an answer begins, the gateway may still try another channel."""
 
 
 class MessagesPassthrough(PassthroughStream):

@@ -2,8 +2,8 @@
 
 Anthropic defines some tools only by their type. Client tools of this kind become functions with the arguments that
 Anthropic documents (platform.claude.com/docs/en/agents-and-tools/tool-use/bash-tool, .../text-editor-tool,
-.../memory-tool, .../computer-use-tool); their calls are ``tool_use`` blocks as for any tool. Dropped are server tools,
-which Anthropic runs, and sets of tools (``computer_toolset_20260801``), whose members only Anthropic knows.
+.../memory-tool, .../computer-use-tool); their calls are ``tool_use`` blocks as for any tool. Server tools, which
+Anthropic runs, and sets of tools (``computer_toolset_20260801``), whose members only Anthropic knows, are dropped.
 """
 
 import re

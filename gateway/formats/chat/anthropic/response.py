@@ -246,7 +246,7 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
 
 
 def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of an unstreamed message that is forwarded unchanged. Raises ``ProviderBadResponse``."""
+    """Return the usage of a message that is passed unchanged; record its container. Raises ``ProviderError``."""
     message = parse_message(raw, secrets, exact=False)
     if message.get("container"):
         record_container(message, inference)

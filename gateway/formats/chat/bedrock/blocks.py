@@ -16,7 +16,7 @@ Body = dict[str, Any]
 MAX_NAME_CHARS = 64
 """Maximum length of a tool's name and of a tool call id."""
 EMPTY_RESULT_TEXT = "(no output)"
-"""The text for an empty tool result. Some models reject an empty result, all a blank text or a failure without text
+"""The text for an empty tool result. Some models reject an empty result, and all a blank text or a textless failure
 (pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122; NousResearch/hermes-agent, issue 55092)."""
 _MAX_DOCUMENT_NAME_CHARS = 150
 _FORBIDDEN_CHARS = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")

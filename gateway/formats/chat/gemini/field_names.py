@@ -11,12 +11,12 @@ from gateway.errors import InvalidRequest
 from gateway.formats.wire.fields import PLAIN_NAMES, Body
 from gateway.wording import fold_name
 
-_CALLER_DATA_FIELDS = frozenset(
+_CLIENT_DATA_FIELDS = frozenset(
     {"args", "response", "parametersJsonSchema", "responseJsonSchema", "default", "example", "enum", "labels",
      "headers", "partMetadata"},
 )  # fmt: skip
 """Fields whose values are the client's own data, left unchanged."""
-_CALLER_NAMED_FIELDS = frozenset({"properties", "defs", "$defs"})
+_CLIENT_NAMED_FIELDS = frozenset({"properties", "defs", "$defs"})
 """Fields whose keys are the client's own names: the properties and definitions of a schema."""
 _ARRAY_FIELDS = frozenset({"contents", "parts", "tools", "functionDeclarations", "safetySettings", "requests"})
 _GOVERNED_NAMES = frozenset(
@@ -49,10 +49,10 @@ def _unify_object(value: Body, param: str) -> Body:
 
 
 def _unify_value(name: str, value: Any, param: str) -> Any:
-    if name in _CALLER_DATA_FIELDS:
+    if name in _CLIENT_DATA_FIELDS:
         return value
     if isinstance(value, dict):
-        if name in _CALLER_NAMED_FIELDS:
+        if name in _CLIENT_NAMED_FIELDS:
             return {key: _unify_value("", item, f"{param}.{key}") for key, item in value.items()}
         unified = _unify_object(value, f"{param}.")
         return [unified] if name in _ARRAY_FIELDS else unified

@@ -196,7 +196,10 @@ def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secret
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert a whole answer, or an array of chunks (a stream without ``alt=sse``), into events with their usage."""
+    """Convert a whole answer, or an array of chunks (a stream without ``alt=sse``), into events with their usage.
+
+    Raises the error that the answer reports, or ``ProviderBadResponse``.
+    """
     value = loads_or_none(raw, exact=True)
     chunks = [_parse_chunk(chunk, secrets) for chunk in (value if isinstance(value, list) and value else [value])]
     usage = _parse_answer_usage(chunks[-1], inference)

@@ -69,7 +69,7 @@ def parse_generate_inference(body: Body, *, model: str, stream: bool = False) ->
 
 
 def check_body(body: Body) -> Body:
-    """Check a body with unified names. Raises ``InvalidRequest`` naming the field.
+    """Check a body with unified names, and drop ``model`` and empty instructions. Raises ``InvalidRequest``.
 
     Returns the ``generationConfig``, which is empty if there is none.
     """
@@ -127,7 +127,8 @@ def _unify_integers(fields: Body, *names: str) -> None:
 def check_content(content: object, param: str, *, checks_role: bool = True) -> None:
     """Raise ``InvalidRequest`` unless ``content``, found at ``param``, is valid.
 
-    ``checks_role`` says whether the role of the content is checked, too.
+    ``checks_role`` says whether the role of the content is checked, too. An empty answer of the model gets an empty
+    list of parts.
     """
     fields = check_object(content, param)
     role = fields.get("role")

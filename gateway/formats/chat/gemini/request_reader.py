@@ -161,8 +161,8 @@ class _CallHistory:
         self.open_calls.append((new_id, call["name"]))
         return new_id
 
-    def find(self, response: Body) -> str:
-        """Return the id of the call that ``response`` answers: the call with its id, else the first with its name.
+    def close_call(self, response: Body) -> str:
+        """Close the call with the id of ``response``, else the first with its name, and return the call's id.
 
         A response without a matching call gets a new id. ``valid_chat.py`` converts such a response into text.
         """
@@ -320,7 +320,7 @@ def _parse_result(response: Body, param: str, calls: _CallHistory, adaptations: 
             raise _make_google_only_error(f"{part_param}.{foreign_kind}", f"'{part_param}.{foreign_kind}'")
         else:
             parts.append(_parse_content(part, _find_kind(part, part_param), part_param, adaptations))
-    return chat.ToolResultPart(calls.find(response), tuple(parts), failed)
+    return chat.ToolResultPart(calls.close_call(response), tuple(parts), failed)
 
 
 # Tools and settings.

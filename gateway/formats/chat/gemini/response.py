@@ -44,7 +44,7 @@ _INCOMPLETE_STREAM = "The provider's stream ended before it was complete"
 
 
 class GenerateContentParser:
-    """Parses a stream; see ``StreamParser``. Each ``ChoiceFinished`` comes only at the end: content may follow.
+    """Parses a stream; see ``StreamParser``. ``ChoiceFinished`` comes only at the end: content may follow a reason.
 
     ``answer_id`` and ``model`` are used if Gemini reports none.
     """

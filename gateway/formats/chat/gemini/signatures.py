@@ -30,7 +30,7 @@ def is_foreign(signature: object) -> bool:
 
 
 def parse_foreign(signature: str) -> tuple[str | None, str | None]:
-    """Return another provider's signature and its encrypted reasoning, of which one is None."""
+    """Return another provider's signature, or its encrypted reasoning; both are None for an invalid signature."""
     text = signature.translate(_STANDARD_ALPHABET).rstrip("=")
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()

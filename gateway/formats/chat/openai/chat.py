@@ -422,7 +422,10 @@ def _is_usage_frame(payload: bytes) -> bool:
 
 
 def parse_chat_answer(value: Mapping[str, Any], inference: InferenceRequest) -> Usage:
-    """Return the usage of an unstreamed chat or legacy completion. Raises ``ProviderBadResponse`` for anything else."""
+    """Return the usage of an unstreamed chat or legacy completion. Raises ``ProviderBadResponse`` for anything else.
+
+    The ids of generated audio are recorded in ``inference.made``.
+    """
     choices = value.get("choices")
     if type(choices) is not list or not choices:
         raise ProviderBadResponse(MISSING_CHOICES_TEXT)

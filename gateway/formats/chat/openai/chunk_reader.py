@@ -145,7 +145,7 @@ class ChunkParser:
 
     Args:
         answer_id: part of generated tool-call ids if the provider gives no ids.
-        is_single: one answer was requested. Choices with any index are parts of that answer, which ends with the last
+        is_single: whether one answer was requested. All choices are then parts of that answer, which ends with the last
             of them.
 
     Attributes:

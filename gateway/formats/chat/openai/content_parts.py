@@ -74,7 +74,7 @@ def expect_list(value: object, param: str) -> list[Any]:
 
 
 def parse_cache_control(fields: Body, param: str) -> Json | None:
-    """Return the cache control of a part, a tool or a tool message; None if there is none.
+    """Return the cache control of a part, a tool or a tool message; None if there is none. Raises ``InvalidRequest``.
 
     OpenAI's own ``prompt_cache_breakpoint`` is converted. Its lifetimes are longer than Anthropic's default of five
     minutes, so any ``ttl`` set by the client becomes one hour, Anthropic's longest.
@@ -118,7 +118,7 @@ def parse_parts(content: str | Iterable[Any], param: str, role: str, adaptations
 
 
 def _parse_foreign(part: Body, param: str, role: str, adaptations: Adaptations) -> Sequence[Part] | None:
-    """Convert a part that the format does not allow here. Return None if the caller must parse or reject the part."""
+    """Convert a part that the format does not allow here. Return None for a part to be parsed or rejected."""
     kind = part.get("type")
     if not isinstance(kind, str):
         return None

@@ -322,7 +322,7 @@ def _parse_custom(tool: Body, name: str, param: str) -> chat.Tool:
 
 
 def parse_parallel(body: Body) -> bool | None:
-    """Parse ``parallel_tool_calls``; None if it is not set."""
+    """Parse ``parallel_tool_calls``; None if it is not set. Raises ``InvalidRequest``."""
     return None if body.get("parallel_tool_calls") is None else parse_flag(body, "parallel_tool_calls")
 
 
@@ -361,7 +361,7 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
 
 
 def parse_schema_name(json_schema: Body, param: str) -> str | None:
-    """Return the name of an answer's schema; None if missing, because only OpenAI requires a name."""
+    """Return the name of an answer's schema; None without one: only OpenAI requires it. Raises ``InvalidRequest``."""
     name = json_schema.get("name")
     return None if name is None else content_parts.expect_text(name, f"{param}.name")
 

@@ -50,7 +50,7 @@ def read_summary(item: Item) -> str | None:
 
 
 def replace_summary(item: Item) -> Item:
-    """Return the gateway's summary item as a user message, because no provider can read it; else the item itself."""
+    """Return a summary item of the gateway as a user message, for providers; return any other item unchanged."""
     text = read_summary(item)
     return item if text is None else {"type": "message", "role": "user", "content": text}
 

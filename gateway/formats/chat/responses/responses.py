@@ -181,7 +181,10 @@ def build_responses_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: errors.Secrets = ()) -> Usage:
-    """Return the usage of an unstreamed answer. Raises the error of a failed response, or ``ProviderBadResponse``."""
+    """Return the usage of an unstreamed answer, and record the ids of what the answer created.
+
+    Raises the error of a failed response, or ``ProviderBadResponse``.
+    """
     answer = parse_response(raw, secrets)
     inference.made[:] = list_created_ids(answer, keeps_answer=inference.body.get("store") is not False)
     return parse_response_usage(answer, inference)

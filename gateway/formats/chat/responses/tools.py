@@ -34,7 +34,7 @@ def make_responses_only_error(param: str, subject: str) -> Exception:
 def join_name(namespace: object, name: str) -> str:
     """Return a tool's name with its namespace, if any, as a prefix.
 
-    A longer name than ``MAX_NAME_CHARS`` is cut and ends with a hash.
+    A name longer than ``MAX_NAME_CHARS`` is cut and ends with a hash.
     """
     if not isinstance(namespace, str) or not namespace:
         return name
