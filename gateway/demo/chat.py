@@ -62,8 +62,8 @@ def count_images(message: Json) -> int:
 def count_prompt_tokens(chat_request: DemoChatRequest) -> int:
     """Count the tokens of words, images and offered tools."""
     message_tokens = sum(
-        len(split_pieces(find_text(m))) + _IMAGE_TOKENS * count_images(m) + _MESSAGE_TOKENS
-        for m in chat_request.messages
+        len(split_pieces(find_text(message))) + _IMAGE_TOKENS * count_images(message) + _MESSAGE_TOKENS
+        for message in chat_request.messages
     )
     tool_tokens = sum(
         len(split_fragments(tool.name)) + len(split_fragments(_dumps(tool.parameters))) for tool in chat_request.tools
@@ -116,10 +116,10 @@ def _choose_tools(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
     text = find_text(chat_request.messages[-1]).lower()
     words = set(_WORD_PATTERN.findall(text)) - _FILLER_WORDS
     fully_named_tools = tuple(
-        t for t in chat_request.tools if re.search(rf"(?<!\w){re.escape(t.name.lower())}(?!\w)", text)
+        tool for tool in chat_request.tools if re.search(rf"(?<!\w){re.escape(tool.name.lower())}(?!\w)", text)
     )
     partly_named_tools = tuple(
-        t for t in chat_request.tools if words.intersection(_WORD_PATTERN.findall(t.name.lower()))
+        tool for tool in chat_request.tools if words.intersection(_WORD_PATTERN.findall(tool.name.lower()))
     )
     tools = fully_named_tools or partly_named_tools or (chat_request.tools[:1] if chat_request.must_call else ())
     return tools if chat_request.parallel else tools[:1]

@@ -182,7 +182,7 @@ class DemoResponse:
             message["content"] = None
             message["tool_calls"] = [
                 {
-                    "id": self._call_id(index, call_index),
+                    "id": self._build_call_id(index, call_index),
                     "type": "function",
                     "function": {"name": call.name, "arguments": "".join(call.fragments)},
                 }
@@ -197,7 +197,7 @@ class DemoResponse:
         )
         yield from (_build_chunk_choice(index, {"content": piece}) for piece in answer.pieces)
         for call_index, call in enumerate(answer.calls):
-            call_start = {"id": self._call_id(index, call_index), "type": "function"}
+            call_start = {"id": self._build_call_id(index, call_index), "type": "function"}
             yield _build_chunk_choice(
                 index,
                 {"tool_calls": [{"index": call_index, **call_start, "function": _build_function("", name=call.name)}]},
@@ -208,7 +208,7 @@ class DemoResponse:
                 )
         yield _build_chunk_choice(index, {}, answer.finish_reason)
 
-    def _call_id(self, index: int, call_index: int) -> str:
+    def _build_call_id(self, index: int, call_index: int) -> str:
         return f"call_{self.id}_{index}_{call_index}"
 
 

@@ -67,7 +67,7 @@ def _drop_tools(holder: Body, names: Collection[str]) -> Body:
     return (
         holder | {TOOLS: other_tools}
         if other_tools or "type" in holder
-        else {k: v for k, v in holder.items() if k != TOOLS}
+        else {name: value for name, value in holder.items() if name != TOOLS}
     )
 
 

@@ -91,7 +91,7 @@ def drop_from_messages(*fields: str, roles: tuple[str, ...] = ()) -> Quirk:
             return message
         return {name: value for name, value in message.items() if name not in fields}
 
-    return _change_messages(change)
+    return _make_message_quirk(change)
 
 
 def drop_from_calls(*fields: str) -> Quirk:
@@ -107,7 +107,7 @@ def drop_from_calls(*fields: str) -> Quirk:
         new_calls = [change_call(call) for call in calls]
         return message if new_calls == calls else message | {"tool_calls": new_calls}
 
-    return _change_messages(change)
+    return _make_message_quirk(change)
 
 
 def drop_duplicate_tools(body: Body, _model: str) -> str | None:
@@ -153,15 +153,15 @@ def fit_call_ids(pattern: str, length: int) -> Quirk:
         is_unchanged = all(new_call is original for new_call, original in zip(new_calls, calls, strict=True))
         return new_message if is_unchanged else new_message | {"tool_calls": new_calls}
 
-    return _change_messages(change)
+    return _make_message_quirk(change)
 
 
 def _rename_developer(message: dict[str, Any]) -> dict[str, Any]:
     return message | {"role": "system"} if message.get("role") == "developer" else message
 
 
-def _change_messages(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Quirk:
-    """Return a quirk that applies ``change`` to each message, which must not modify it: other attempts share it."""
+def _make_message_quirk(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Quirk:
+    """Return a quirk that replaces each message by ``change(message)``; ``change`` must not modify its argument."""
 
     def quirk(body: Body, _model: str) -> None:
         messages = body.get("messages")
@@ -174,7 +174,7 @@ def _change_messages(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Quir
     return quirk
 
 
-developer_as_system = _change_messages(_rename_developer)
+developer_as_system = _make_message_quirk(_rename_developer)
 """Renames the role ``developer`` to ``system``, its older name: many vendors accept only that."""
 
 limit_as_max_tokens = rename("max_completion_tokens", "max_tokens")

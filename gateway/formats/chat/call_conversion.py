@@ -1,4 +1,4 @@
-"""Convert an answer's tool calls: to the client's tool names, to unused ids, to a single call if only one is allowed."""
+"""Convert an answer's tool calls: to the client's tool names, to unused ids, to one call if only one is allowed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

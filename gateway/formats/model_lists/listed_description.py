@@ -163,9 +163,9 @@ def _find_kind_by_modality(
 
 
 def _find_features(item: Mapping[str, Any], capabilities: object) -> tuple[Feature, ...] | None:
-    own, parameters = item.get("features"), item.get("supported_parameters")
-    if isinstance(own, list):
-        return sort_features(own)
+    own_features, parameters = item.get("features"), item.get("supported_parameters")
+    if isinstance(own_features, list):
+        return sort_features(own_features)
     if isinstance(parameters, list):
         features = [
             _FEATURES_BY_PARAMETER[name]

@@ -591,8 +591,8 @@ def _measure_item(value: object, bytes_a_second: int) -> _TokenEstimate:
 
 
 def _measure_json(value: object) -> _TokenEstimate:
-    json = orjson.dumps(value)
-    return _TokenEstimate(estimate_tokens(len(json)), len(json))
+    raw_json = orjson.dumps(value)
+    return _TokenEstimate(estimate_tokens(len(raw_json)), len(raw_json))
 
 
 def _get_object_field(value: Mapping[str, Any] | None, name: str) -> Event:

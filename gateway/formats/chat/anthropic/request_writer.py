@@ -195,10 +195,10 @@ def build_call_id(call_id: str) -> str:
     """Return a tool call id with only characters that the API accepts. Different ids stay different."""
     if _CALL_ID_PATTERN.fullmatch(call_id):
         return call_id
-    return f"{_INVALID_ID_CHARS.sub('_', call_id)[:_ID_PREFIX_CHARS]}_{_digest(call_id)}"
+    return f"{_INVALID_ID_CHARS.sub('_', call_id)[:_ID_PREFIX_CHARS]}_{_compute_digest(call_id)}"
 
 
-def _digest(text: str) -> str:
+def _compute_digest(text: str) -> str:
     return sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
