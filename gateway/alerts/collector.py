@@ -47,7 +47,7 @@ class AlertConditions:
         check_store: raises ``StoreUnavailable`` if nothing can be stored.
         read_bodies_problem: returns why bodies of requests cannot be kept at the moment; empty if they can.
         read_replaced: returns the last replacement of the store; None for a single gateway.
-        read_sinks: returns how far the sinks are; None without any.
+        read_sinks: returns how far the sinks are; None if no sink is configured.
         spending: compares the hourly sums with quotas and with earlier days.
         limits: compares what subjects of limits have spent with the limits.
         leads: returns whether to check conditions that are not specific to this process.

@@ -28,7 +28,7 @@ def find_budgets(
 ) -> Iterator[Condition]:
     """Yield keys and accounts that have spent 80 % or 100 % of their budget.
 
-    ``names`` are their names by (owner, id).
+    ``names`` are their names by (owner, id). A key or account without a name, because it was deleted, is left out.
     """
     for owner in get_args(Owner):
         for owner_id, balance in accounting.list_balances(owner):

@@ -1,4 +1,4 @@
-"""Finds subjects of limits, such as end users, that are past their soft share, or will be used up early."""
+"""Finds subjects of limits, such as end users, that have spent their soft share, or will spend all of it early."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,11 +23,11 @@ if TYPE_CHECKING:  # only if a limit is configured
 LIMITS_READ_INTERVAL_S = 60.0
 """The sums of limits are read only this often."""
 MAX_WATCHED_SUBJECTS = 1_000
-"""Of each limit, so many subjects are looked at: those that have spent most."""
+"""Maximum number of subjects of a limit that are watched: those that have spent most."""
 _SAMPLE_INTERVAL_S = 300.0
-"""What subjects have spent is remembered this often, for an hour: the difference is their pace."""
+"""Interval of the samples of what subjects have spent. Samples of the last hour are kept, to compute the pace."""
 _BURNING_KINDS = frozenset({"day", "week", "month", "quarter"})
-"""The windows that are compared with the pace of an hour."""
+"""The kinds of windows whose limits are compared with the pace of the last hour."""
 _list_highest = defer_function("billing.limit_subjects:list_highest")
 _measure_subjects = defer_function("billing.limit_subjects:measure_subjects")
 
@@ -36,7 +36,7 @@ _measure_subjects = defer_function("billing.limit_subjects:measure_subjects")
 class _Sample:
     """What the subjects of a limit had spent at ``at_s``: the start of the window and nano-USD, by subject.
 
-    ``unlisted_nanos`` is the most that any subject that is not in ``spent_by_subject`` had spent.
+    ``unlisted_nanos`` is the most that a subject outside ``spent_by_subject`` can have spent.
     """
 
     at_s: float
@@ -44,7 +44,7 @@ class _Sample:
     unlisted_nanos: int
 
     def find_spent_nanos(self, subject: str, start_s: int) -> int:
-        """Return the most that a subject can have spent then in the window that began at ``start_s``."""
+        """Return the most that a subject can have spent by ``at_s`` in the window that began at ``start_s``."""
         if start_s > self.at_s:
             return 0
         known_start_s, spent_nanos = self.spent_by_subject.get(subject, (start_s, self.unlisted_nanos))
@@ -75,7 +75,7 @@ class LimitWatch:
         self._samples: dict[str, deque[_Sample]] = {}
 
     async def check(self, list_names: Callable[[], Mapping[OwnerId, str]]) -> Findings:
-        """Return what holds now. The subjects of windows that have not ended are ``unknown``: each is reported once.
+        """Return the current conditions. Subjects whose window has not ended are ``unknown``, so each is reported once.
 
         ``list_names`` returns the names of the keys and accounts that exist. If the store does not answer, the result
         is that of the last reading.
@@ -107,7 +107,7 @@ class LimitWatch:
         return Findings(tuple(conditions), frozenset(watched))
 
     def _list_limits(self, now_s: float, burn_rate: float) -> Iterator["Limit"]:
-        """Yield the limits of money whose subjects can be past a soft share, or be used up early."""
+        """Yield the money limits in force that have a soft share or, with a ``burn_rate``, a window with a pace."""
         for limit in () if self._limits.spending is None else self._limits.spending.limits:
             is_watched = limit.soft_share is not None or (burn_rate and limit.window.kind in _BURNING_KINDS)
             if is_watched and limit.raises is None and limit.cap_nanos is not None and not limit.has_ended(now_s):
@@ -116,7 +116,7 @@ class LimitWatch:
     def _find_burning(
         self, limit: "Limit", uses: Iterable[tuple[str, LimitUse]], now_s: float, burn_rate: float
     ) -> Iterator[Condition]:
-        """Yield the subjects whose pace of the last hour uses up what is left too early. Remembers what is spent."""
+        """Yield a condition for each subject that the last hour's pace uses up early; record a sample if one is due."""
         spent_by_subject = {subject: (use.started_s, use.spent_nanos) for subject, use in uses}
         samples = self._samples.setdefault(limit.counter, deque())
         while samples and not 0 <= now_s - samples[0].at_s <= HOUR_S:
@@ -132,7 +132,7 @@ class LimitWatch:
 
 
 def find_past_soft(limit: "Limit", uses: Iterable[LimitUse]) -> Iterator[Condition]:
-    """Yield the uses of which at least the soft share is spent. Those of one limit are a group."""
+    """Yield a condition for each use of which at least the soft share is spent. Those of one limit are a group."""
     soft_share = limit.soft_share
     if soft_share is None:
         return

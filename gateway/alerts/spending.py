@@ -128,7 +128,8 @@ def find_burning_limits(
 ) -> Iterator[Condition]:
     """Yield the limits that the last hour's pace uses up in less than 1 / ``factor`` of what is left of the window.
 
-    The last hour is what the running hour has cost, and the rest of the sixty minutes of the one before.
+    The spending of the last hour is that of the running hour, and a share of that of the hour before: the minutes that
+    are missing to sixty.
     """
     hour = now_s // HOUR_S
     earlier_share = 1 - now_s % HOUR_S / HOUR_S
@@ -155,7 +156,7 @@ def build_burning(limit_use: LimitUse, hour_nanos: int, now_s: int) -> Condition
 
 
 def name_window(limit_use: LimitUse) -> str:
-    """Name a limit and its window, which the subject of an alert is."""
+    """Return the subject of an alert about a limit: its title and the start of its window."""
     return f"{limit_use.title} since {build_time(limit_use.started_s)}"
 
 

@@ -51,7 +51,7 @@ class AlertWatcher:
         self._repository = repository
         self._clock = clock
         self._sent_alerts: dict[Subject, OpenAlert] | None = None
-        self._is_own = False
+        self._was_own = False
         self._check_lock = asyncio.Lock()
         self._unstored_keys: set[Subject] = set()
 
@@ -64,9 +64,9 @@ class AlertWatcher:
         """Send new conditions, and recoveries. Changes that cannot be stored now are stored by a later check."""
         async with self._check_lock:
             findings = await self._collect()
-            if self._is_own and not findings.own:  # this node has become the leader; the previous one has sent alerts
+            if self._was_own and not findings.own:  # this node has become the leader; the previous one has sent alerts
                 self._sent_alerts = None
-            self._is_own = findings.own
+            self._was_own = findings.own
             sent_alerts = await self._load()
             now_s = int(self._clock())
             changed_keys = self._send_new_alerts(findings.conditions, sent_alerts, now_s) | self._close_ended_alerts(

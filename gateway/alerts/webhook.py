@@ -23,7 +23,7 @@ _OK_STATUSES = range(200, 300)
 
 
 class AlertSender:
-    """Makes one attempt to deliver an alert to one address. Receivers refuse signatures with a wrong time."""
+    """Makes one attempt to deliver an alert to one address. ``clock`` dates the signature: receivers check the time."""
 
     def __init__(self, spec: AlertSpec, session: aiohttp.ClientSession, clock: Callable[[], float]) -> None:
         self._url = spec.url

@@ -102,7 +102,7 @@ class AccountRegister:
 
 
 def _build_key_with_secrets(key: ApiKey, account: Account) -> dict[str, Any]:
-    """Return a key as JSON with its secrets. ``build_change`` logs only whether the secrets differ."""
+    """Return a key as JSON with the digest of its secret. ``build_change`` logs only whether the digests differ."""
     until_s = key.former_until_s
     return {
         **build_key_fields(key, account.name),

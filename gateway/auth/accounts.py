@@ -54,7 +54,7 @@ class AccountRules:
         find_webhook_hosts: returns globs of the hosts that a member may use in a key's webhook URL.
         find_groups: returns the groups of channels and prices; keys in other groups are refused. If it returns None,
             any group is valid.
-        check_account_may_go: raises ``Conflict`` if the gateway would have no active administrator without an account.
+        check_account_may_go: raises ``Conflict`` if every active administrator belongs to the account.
         shared: whether other nodes use the keys, too; the last uses there are read from the stored requests.
     """
 
@@ -166,7 +166,7 @@ class AccountService:
         return [self._show_key(caller.key, caller.account.name, last_used_ms_by_key) for caller in callers]
 
     def find_key_state(self, key: ApiKey) -> KeyState:
-        """Return the status of a key, or that an active key has expired."""
+        """Return the status of a key: ``expired`` for an active key whose expiry has passed."""
         has_expired = key.status == "active" and key.expires_s is not None and key.expires_s <= self._clock()
         return "expired" if has_expired else key.status
 
@@ -365,7 +365,7 @@ class AccountService:
         return self._show_key(key, account, await self._find_uses([key]))
 
     async def _find_uses(self, keys: Sequence[ApiKey]) -> Mapping[int, int]:
-        """Return the last uses of keys at other nodes, in Unix milliseconds, by key id."""
+        """Return the times of the last stored requests by key id, in Unix ms; empty unless other nodes use the keys."""
         return await self.register.keys.find_last_requests([key.id for key in keys]) if self._rules.shared else {}
 
     def _show_account(self, account: Account) -> Fields:
@@ -385,7 +385,10 @@ class AccountService:
 
 
 async def _retry_once(edit: Callable[[], Awaitable[R]]) -> R:
-    """Run ``edit`` again if another node changed its object meanwhile. Raises ``Conflict`` if that happens twice."""
+    """Return what ``edit`` returns. Run ``edit`` once more if another node changed the object meanwhile.
+
+    Raises ``Conflict`` if that happens twice.
+    """
     try:
         return await edit()
     except ChangedMeanwhile:

@@ -15,7 +15,7 @@ from gateway.storage.api_keys import ApiKeyRepository
 _SCHEME = "bearer"
 _MAX_CACHED_HEADERS = 10_000
 _MAX_IDS = 500
-"""For more changes than this, reading all keys is as cheap."""
+"""Maximum number of ids that are read by id; for more, reading all keys is as cheap."""
 NoteGone = Callable[[Mapping[Owner, Collection[int]], Mapping[Owner, Collection[int]]], None]
 """Called with the ids of the keys and accounts that exist, and of those that have just been deleted."""
 NoteAccounts = Callable[[Collection[Account], Collection[Caller]], None]
@@ -72,7 +72,7 @@ class ApiKeyAuthenticator:
         self._note_accounts(accounts.values(), by_key.values())
 
     async def reload_owners(self, key_ids: Collection[int], account_ids: Collection[int]) -> None:
-        """Read these keys again, and these accounts with their keys."""
+        """Read the keys ``key_ids`` again, and the accounts ``account_ids`` with their keys."""
         if len(key_ids) + len(account_ids) > _MAX_IDS:
             await self.reload()
             return

@@ -10,7 +10,7 @@ from gateway.domain.passkey import CHALLENGE_MS
 _EXPIRY_BYTES, _RANDOM_BYTES, _CODE_BYTES = 8, 16, 32
 _KIND = "used_challenge"
 _BODY_BYTES = _EXPIRY_BYTES + _RANDOM_BYTES
-"""Size in bytes. The random part is as long as WebAuthn requires (section 13.4.3)."""
+"""Size of a challenge without its code. The random part is as long as WebAuthn requires (section 13.4.3)."""
 
 
 class Challenges:

@@ -52,9 +52,9 @@ def read_keys(document: Mapping[str, Any]) -> KeySet:
     """Return a JSON Web Key Set's public keys of known types that may sign. Raises ``InvalidIdToken``."""
     keys = document.get("keys")
     candidates = [key for key in (keys if isinstance(keys, list) else []) if isinstance(key, dict)]
-    public = [key for key in candidates if key.get("kty") in _PUBLIC_KEY_TYPES and key.get("use", "sig") == "sig"]
+    public_keys = [key for key in candidates if key.get("kty") in _PUBLIC_KEY_TYPES and key.get("use", "sig") == "sig"]
     try:
-        return KeySet.import_key_set({"keys": public})
+        return KeySet.import_key_set({"keys": public_keys})
     except (JoseError, ValueError, TypeError) as error:
         raise InvalidIdToken(f"the key set cannot be read: {error}") from None
 
@@ -107,4 +107,4 @@ def _check_claims(claims: Mapping[str, Any], expected_token: ExpectedToken, now_
 
 
 MAX_SUBJECT = 255
-"""Maximum length in characters (OpenID Connect Core 1.0, section 2)."""
+"""Maximum length of a subject in characters (OpenID Connect Core 1.0, section 2)."""

@@ -107,12 +107,12 @@ class Invitations:
         A member with a second factor needs a code of it. Raises ``NotFound`` for an invalid link, ``InvalidRequest``,
         ``Conflict`` for a taken name, ``SecondFactorNeeded``, ``WrongPassphrase``, ``RateLimited``.
         """
-        link_view = await self.open_link(token)
-        if link_view.member is not None:
-            return await self._reset_passphrase(link_view.link, link_view.member, passphrase, code, visitor)
+        opened_invite = await self.open_link(token)
+        if opened_invite.member is not None:
+            return await self._reset_passphrase(opened_invite.link, opened_invite.member, passphrase, code, visitor)
         member_name = parse_member_name(name or "")
         passphrase_hash = await self._sessions.hash_passphrase(passphrase, member_name)
-        link = link_view.link
+        link = opened_invite.link
         member = await self._add_member(
             Member(0, link.account_id, member_name, link.role, passphrase=passphrase_hash), visitor, link.digest
         )

@@ -7,7 +7,7 @@ from gateway.storage.members import MemberRepository
 
 
 async def check_account_may_go(members: MemberRepository, accounts: AccountRepository, account_id: int) -> None:
-    """Raise ``Conflict`` if every active administrator belongs to that account."""
+    """Raise ``Conflict`` if every active administrator belongs to the account ``account_id``."""
     active_ids = {account.id for account in await accounts.list_accounts() if account.status == "active"}
     account_ids = {
         member.account_id

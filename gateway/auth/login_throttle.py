@@ -48,7 +48,7 @@ class _AttemptCount:
 
 
 class _AttemptCounter:
-    """Failed attempts by key."""
+    """Counts failed attempts by key, for at most ``max_counters`` keys: the key with the oldest count is dropped."""
 
     def __init__(self, pace: Pace, clock: Callable[[], float], max_counters: int) -> None:
         self._pace = pace
@@ -104,7 +104,7 @@ class Throttle(Protocol):
 
 
 class LoginThrottle:
-    """Limits attempts by name and address, in memory, with at most ``max_counters`` of each. ``clock`` is monotonic."""
+    """Limits attempts by name and address, in memory: at most ``max_counters`` of each. ``clock`` is monotonic."""
 
     def __init__(self, clock: Callable[[], float], *, max_counters: int = MAX_COUNTERS) -> None:
         paces = (PAIR_PACE, NAME_PACE, ADDRESS_PACE)

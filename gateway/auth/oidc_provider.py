@@ -96,7 +96,10 @@ class OidcProvider:
         return add_query(metadata.authorization_endpoint, query)
 
     async def check_issuer(self, issuer: str | None) -> None:
-        """Check ``iss`` of the authorization response, against mix-up attacks (RFC 9207). Raises ``Forbidden``."""
+        """Check ``iss`` of the authorization response, against mix-up attacks (RFC 9207).
+
+        Raises ``Forbidden``, and ``ProviderBadResponse`` if the metadata cannot be read.
+        """
         metadata = await self._find_metadata()
         if issuer is None and not metadata.sends_issuer:
             return
@@ -124,7 +127,7 @@ class OidcProvider:
     async def build_sign_out_url(self, token: str, return_url: str | None) -> str | None:
         """Return the provider's URL for RP-Initiated Logout 1.0; None if the provider has none.
 
-        The provider then redirects the browser to ``return_url``, if given.
+        The provider then redirects the browser to ``return_url``, if given. Raises ``ProviderBadResponse``.
         """
         endpoint = (await self._find_metadata()).end_session_endpoint
         if endpoint is None:
@@ -178,7 +181,7 @@ class OidcProvider:
         )
 
     def _read_endpoint(self, document: Mapping[str, Any], name: str) -> str:
-        """Return a URL from the metadata. It must use HTTPS or have the issuer's own origin."""
+        """Return a URL from the metadata. Raises ``ProviderBadResponse`` unless it has HTTPS or the issuer's origin."""
         url = document.get(name)
         if not isinstance(url, str) or not url.isascii() or not url.isprintable():
             self._fail(f"the metadata has no {name}")

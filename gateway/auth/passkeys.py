@@ -164,7 +164,10 @@ class PasskeyService:
         return self._build_request(site, _SIGN_IN_PURPOSE, (), "required")
 
     async def start_second_factor(self, site: RelyingParty, name: str, passphrase: str, visitor: ClientInfo) -> Options:
-        """Return options for ``navigator.credentials.get()``. Raises ``Conflict`` if the member has no passkey."""
+        """Return options for ``navigator.credentials.get()``.
+
+        Raises ``Conflict`` if the member has no passkey, and the errors of ``SessionService.check_passphrase``.
+        """
         member = await self._sessions.check_passphrase(name, passphrase, visitor)
         passkeys = await self._passkeys.list_passkeys(member.id)
         if not passkeys:

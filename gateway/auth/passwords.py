@@ -100,5 +100,5 @@ class PasswordService:
 
 
 def _normalize(passphrase: str) -> bytes:
-    """Normalize text that keyboards encode in several ways (NIST SP 800-63B, 5.1.1.2)."""
+    """Return the bytes of a passphrase, normalized because keyboards differ (NIST SP 800-63B, 5.1.1.2)."""
     return unicodedata.normalize("NFKC", passphrase).encode("utf-8", "surrogatepass")

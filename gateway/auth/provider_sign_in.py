@@ -88,8 +88,9 @@ class ProviderSignIn:
     ) -> tuple[Flow, NewSession | None]:
         """Handle the authorization response.
 
-        Return its flow, and the new session; None if it linked a member. Raises ``Forbidden`` if the provider or the
-        gateway refuses the sign-in, ``RateLimited``, ``ProviderBadResponse``, and ``NotFound`` for an unknown ``name``.
+        Return the flow, and the new session; None instead of a session if an identity was linked. Raises ``Forbidden``
+        if the provider or the gateway refuses the sign-in, ``RateLimited``, ``ProviderBadResponse``, and ``NotFound``
+        for an unknown ``name``.
         """
         provider = self._get(name)
         flow = self._flows.open(cookie)

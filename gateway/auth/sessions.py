@@ -61,7 +61,7 @@ class CurrentUser:
 
 @frozen
 class ClientInfo:
-    """The client of a request. ``reference`` is that of its current session, which a new session replaces."""
+    """The client of a request. ``reference`` identifies its current session, which a new session replaces."""
 
     address: str = ""
     agent: str = ""
@@ -191,7 +191,10 @@ class SessionService:
         return await self.open(changed_member, Credential(changed_member.passphrase, is_known=True), visitor)
 
     async def check_consent(self, user: CurrentUser, passphrase: str, visitor: ClientInfo) -> None:
-        """Check a signed-in member's passphrase before an action that a stolen session must not allow."""
+        """Check a signed-in member's passphrase before an action that a stolen session must not allow.
+
+        Raises ``WrongPassphrase``, ``RateLimited``.
+        """
         async with self._throttle.attempt(user.member.name, visitor.address):
             await self._check_passphrase(user.member, passphrase, visitor)
 

@@ -11,7 +11,7 @@ NEVER_MS = 2**62
 
 
 async def find_setup_token(members: MemberRepository, values: ShortLived, *, is_local: bool) -> str | None:
-    """Return the token; None if there is an active administrator or members have no passwords."""
+    """Return the token, created if necessary; None if there is an active administrator or passwords are off."""
     if not is_local or await members.is_administered():
         return None
     while (stored_token := await values.find(*SETUP)) is None:  # another node may be creating a token

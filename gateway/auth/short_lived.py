@@ -60,9 +60,9 @@ class MemoryValues:
         return entry is not None and entry.expires_ms > self._clock() * 1000
 
     async def count_values(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Return the number of a key's values, the number of all values, and the earliest expiry (Unix ms).
+        """Return the number of a key's values, the number of all values, and the earliest expiry in Unix ms.
 
-        That is the earliest of the key's values, or of all if the key has none; 0 without values.
+        The expiry is that of the key's values if it has any, else of all values; 0 without any value.
         """
         now_ms = self._clock() * 1000
         entries = [

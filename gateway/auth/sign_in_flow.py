@@ -65,7 +65,7 @@ class FlowSigner:
         return flow if self._clock() < flow.expires_s else None
 
     async def use_up(self, flow: Flow) -> bool:
-        """End the flow; return False if it had ended before."""
+        """End the flow; return whether it was still open."""
         return await self._values.put(_KIND, flow.state.encode(), b"", flow.expires_s * 1000)
 
     def derive_nonce(self, flow: Flow) -> str:

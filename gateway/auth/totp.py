@@ -62,7 +62,11 @@ class Totp:
         return attrs.evolve(member, totp=sealed_secret, totp_step=step, recovery=digests), codes
 
     def verify(self, member: Member, code: str | None, now_s: float) -> Credential:
-        """Verify a code. Raises ``SecondFactorNeeded`` without a code, ``WrongPassphrase`` for a wrong or used code."""
+        """Verify a code; return the proof. A member without a second factor needs no code.
+
+        Raises ``SecondFactorNeeded`` if the code is missing or has another form, ``WrongPassphrase`` for a wrong or
+        used code, and ``InternalError`` if the stored secret cannot be decrypted.
+        """
         if not member.has_second_factor:
             return Credential(member.passphrase, is_known=True)
         has_passkeys = member.passkeys > 0

@@ -31,7 +31,7 @@ def check_kept_bodies(data: Path, database: Path | None, config: Config) -> Iter
 
 
 def _check_store(location: Path | BucketAddress, database: Path | None, waiting_bytes: int) -> Finding:
-    """Look whether every segment that was moved to the shared store is there. ``waiting_bytes`` wait on this node."""
+    """Check that every segment moved to the shared store is there. ``waiting_bytes`` are those still on this node."""
     store = open_segment_store(location)
     try:
         moved_names = set() if database is None else list_moved(database)

@@ -120,10 +120,10 @@ def _find_unreadable_secrets(connection: sqlite3.Connection, tables: set[str], b
             totp.build_associated_data,
         ),
     ]
-    for table, query, opener, write_about in sealed_values:
+    for table, query, sealed_box, build_context in sealed_values:
         for row_id, name, value in connection.execute(query) if table in tables else ():
             try:
-                opener.open(value, context=write_about(row_id))
+                sealed_box.open(value, context=build_context(row_id))
             except DecryptionFailed:
                 text = f"What is sealed for {name!r} of {table} cannot be opened with {MASTER_KEY_NAME}"
                 yield Finding("secrets", "problem", text, _SAME_BACKUP_FIX)

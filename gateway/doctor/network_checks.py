@@ -95,7 +95,7 @@ def _ask(url: str, method: str, *, verify: bool = True) -> http.client.HTTPRespo
 def check_port(server: ServerSection, holder: Mapping[str, Any] | None) -> Iterator[Finding]:
     """Check that the running gateway answers, or that the port is free.
 
-    ``holder`` is what the running gateway announces.
+    ``holder`` is what the running gateway announces; None if no gateway runs.
     """
     if holder is None:
         yield _check_free(server)

@@ -32,7 +32,7 @@ def check_sinks(config: Config, database: Path) -> Iterator[Finding]:
 
 
 def _check_receiver(spec: SinkSpec) -> Finding:
-    """Connect to the receiver's port. Nothing is sent, since that would be kept there."""
+    """Check that the receiver's port accepts a connection. Nothing is sent, because the receiver would keep it."""
     if spec.kind == "bucket":
         fix = f"Write a sample: gateway sinks test {spec.name}"
         return Finding("sink", "skipped", f"Nothing is written to the bucket of the sink {spec.name}", fix)

@@ -1,4 +1,4 @@
-"""Open the services that handlers use at startup, package by package, and close them in reverse order."""
+"""At startup, open the services that handlers use, package by package; close them in reverse order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -81,7 +81,7 @@ _GRACE_S = 2.0
 class _StoredState:
     """The services that the stored state is read into.
 
-    ``catalog`` has no channels yet. ``first_secret`` is the secret of the first key if this is the first start.
+    ``catalog`` has no channels yet. ``first_secret`` is the secret of the first key; None if it exists.
     """
 
     base: BaseServices
@@ -109,7 +109,7 @@ class _RequestServices:
 
 @frozen
 class _KeptServices:
-    """What is kept of requests, each opened by the first request that needs it."""
+    """The stores for what is kept of requests. The first request that needs a store opens it."""
 
     bodies: "CreatedOnce[BodyStore]"
     streams: "CreatedOnce[ResumableStreams]"

@@ -1,4 +1,4 @@
-"""Tell limits and balances the time zones of accounts when the gateway starts."""
+"""Read the time zones of accounts for limits and balances when the gateway starts."""
 
 from gateway.billing.live_limits import LiveLimits
 from gateway.domain.account_zone import AccountZone
@@ -7,7 +7,7 @@ from gateway.storage.database import Database
 
 
 async def load_zones(database: Database, limits: LiveLimits, *, is_node: bool) -> dict[int, AccountZone]:
-    """Return the time zones of accounts, by account, after telling ``limits``.
+    """Set the time zones of accounts in ``limits``; return the time zones by the accounts' ids.
 
     Raises ``StoreUnavailable``, and ``DatabaseStartupError`` if this machine does not know a time zone, or a node of a
     cluster cannot follow it.

@@ -47,7 +47,7 @@ def open_api_keys(options: AppOptions, database: Database, accounting: Accountin
 async def open_accounts(
     base: BaseServices, api_keys: ApiKeyAuthenticator, accounting: AccountingService, catalog: ModelCatalog
 ) -> tuple[AccountService, str | None]:
-    """Open the accounts and keys; also return the secret of the first key if this is the first start."""
+    """Open the accounts and keys; also return the secret of the first key if it was created now, else None."""
     database = base.storage.database
     accounts, members = AccountRepository(database), MemberRepository(database)
     service = AccountService(

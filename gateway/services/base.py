@@ -1,4 +1,4 @@
-"""The needs that most services share: the options, the store and the configuration; the requests in progress."""
+"""What most services are built on: the options, the store, the configuration, and the requests in progress."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class BaseServices:
     """What every other service is built on.
 
-    ``options`` is the options of the process, with the stored settings merged into their configuration and the clock of
+    ``options`` are those of the process, with the stored settings merged into their configuration and the clock of
     the deployment.
     """
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # its driver is an extra
 
 @frozen
 class _LineKeeping:
-    """Implements ``server.kept_exchange.KeepingServices`` for lines, whose services are opened before the others."""
+    """Implements ``server.kept_exchange.KeepingServices`` for lines of batches, before there is a ``Services``."""
 
     open_bodies: "CreatedOnce[BodyStore]"
     auth: AuthServices
@@ -43,7 +43,7 @@ def _make_owner_finder(node: "ClusterNode | None") -> Callable[[], str]:
 
 
 def share_batches(batches: BatchService, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:
-    """Run batches that no node owns any more. On shutdown this stops before the running batches do."""
+    """Start to take over batches that no node owns any more. A shutdown ends this before the running batches."""
     for kind in ("batch", "members"):
         notifications.subscribe(kind, lambda _: batches.wake())
     jobs = JobRunner()
@@ -71,7 +71,7 @@ def open_batches(
     files: ClientFiles,
     bodies: "CreatedOnce[BodyStore]",
 ) -> BatchService:
-    """Open the batch service."""
+    """Open the batch service. ``bodies`` keeps the bodies of its lines."""
     clock, node, http = base.options.clock, base.storage.node, base.options.config.server
     lines = LineServices(
         proxy,

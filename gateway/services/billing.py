@@ -182,8 +182,8 @@ async def _load_zones(database: Database, limits: LiveLimits, *, is_node: bool) 
 
 async def _list_existing(database: Database) -> dict[Owner, Collection[int]]:
     """Return the ids of the existing keys and accounts. Raises ``StoreUnavailable``."""
-    tables_ids = [await database.read_long(select(table.c.id)) for table in (keys, accounts)]
-    return {"key": {row.id for row in tables_ids[0]}, "account": {row.id for row in tables_ids[1]}}
+    id_rows = [await database.read_long(select(table.c.id)) for table in (keys, accounts)]
+    return {"key": {row.id for row in id_rows[0]}, "account": {row.id for row in id_rows[1]}}
 
 
 def _make_check(accounting: AccountingService) -> "LedgerCheck":
@@ -211,7 +211,7 @@ async def _recover_alone(options: AppOptions, database: Database, recover: Calla
     """Recover as a single gateway, after deleting the balances of a former cluster: writes no longer update them.
 
     The leases of dead nodes stay: their journals may still have charges to store. Only the lease of this data folder's
-    own node ends, because ``recover`` stores its journal. After other commands than ``serve`` it stays, too.
+    own node ends, because ``recover`` stores its journal. The lease stays after other commands than ``serve``.
 
     Raises ``DatabaseStartupError`` if a node of the cluster is running.
     """

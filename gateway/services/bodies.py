@@ -18,7 +18,7 @@ FOLDER = "bodies"
 
 
 def open_bodies(base: BaseServices, secret_box: SecretBox, jobs: JobRunner) -> BodyStore:
-    """Open the store. With ``gateway serve`` it also writes, moves and removes by itself."""
+    """Open the store. With ``gateway serve``, also start the jobs that write, move and remove bodies."""
     node, folder = base.storage.node, base.options.folder
     node_id, shared = "" if node is None else node.id, None
     if (location := parse_location(base.options.config.store.bodies_url)) is not None:

@@ -12,9 +12,9 @@ _DELETED = "answers_deleted"
 
 
 def open_answers(base: BaseServices, secret_box: SecretBox, jobs: JobRunner) -> CachedAnswers:
-    """Open the cache. With ``gateway serve`` it also removes by itself what has expired.
+    """Open the cache. With ``gateway serve``, also start the job that removes expired answers.
 
-    A node of a cluster begins with an empty one: while it was down, it may have missed whom to forget.
+    A node of a cluster begins with an empty cache: while the node was down, it may have missed deletions.
     """
     node = base.storage.node
     store = AnswerCache(

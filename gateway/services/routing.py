@@ -135,7 +135,7 @@ def _share_limits(limiter: "SharedRateLimiter | None") -> "SharedChannelLimits |
 def _share_models(
     base: BaseServices, catalog: ModelCatalog, start: Callable[[Coroutine[Any, Any, None]], object]
 ) -> "SharedModelLists":
-    """Return the model lists of the cluster, which also store this node's own lists for it."""
+    """Return the model lists of the cluster, which also store this node's own lists for the other nodes."""
     # ruff: noqa: PLC0415 - only nodes of a cluster need them
     from gateway.cluster.state.models import SharedModelLists
     from gateway.cluster.state.stored_models import ModelListRepository

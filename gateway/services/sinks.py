@@ -29,12 +29,12 @@ if TYPE_CHECKING:  # only if bodies are kept
 
 
 MAX_MOVE_WAIT_S = 600.0
-"""How long after its settlement a request waits for its bodies, which the node that has them cannot move.
+"""How long after its settlement a request waits for its bodies while they are not in the shared store.
 
 Also for a segment that cannot be read although the shared store answers.
 """
 MAX_OUTAGE_WAIT_S = 86_400.0
-"""How long after its settlement a request waits for the shared store, which does not answer."""
+"""How long after its settlement a request waits for a shared store that does not answer."""
 
 
 def open_sinks(
@@ -45,7 +45,7 @@ def open_sinks(
     load_balancer: LoadBalancer,
     bodies: "CreatedOnce[BodyStore]",
 ) -> SinkService:
-    """Open the sinks and start their workers; of a cluster, the leader delivers. Raises ``ConfigError``."""
+    """Open the sinks and start their workers; in a cluster, only the leader delivers. Raises ``ConfigError``."""
     storage, clock = base.storage, base.options.clock
     session = aiohttp.ClientSession()
     stack.push_async_callback(session.close)
@@ -85,13 +85,13 @@ def _find_provider(load_balancer: LoadBalancer, channel: str) -> str | None:
 def _open_kept_bodies(base: BaseServices, bodies: "CreatedOnce[BodyStore]") -> KeptBodies:
     """Return the bodies of this gateway and, with a shared store, those of every node.
 
-    Without a shared store it is not opened for them: unless it is open, none is kept.
+    Without a shared store, a body store that is not open stays closed: it keeps no bodies.
     """
     clock, is_shared = base.options.clock, bool(base.options.config.store.bodies_url)
     request_log = RequestLogRepository(base.storage.database)
 
-    async def wait(request_id: str, max_wait_s: float, reason: str) -> None:
-        """Raise ``DeliveryFailed``, unless the request has waited long enough."""
+    async def check_waited(request_id: str, max_wait_s: float, reason: str) -> None:
+        """Raise ``DeliveryFailed`` unless the request was settled more than ``max_wait_s`` ago."""
         for stored_request in await request_log.list_by_ids([request_id]):
             if clock() - stored_request.row.settled_ms / 1000 <= max_wait_s:
                 raise DeliveryFailed(reason)
@@ -104,10 +104,10 @@ def _open_kept_bodies(base: BaseServices, bodies: "CreatedOnce[BodyStore]") -> K
         try:
             kept_bodies = await bodies().read(request_id)
         except (errors.BodiesNotShared, errors.SegmentUnreadable) as error:
-            await wait(request_id, MAX_MOVE_WAIT_S, f"bodies cannot be read in the shared store: {error}")
+            await check_waited(request_id, MAX_MOVE_WAIT_S, f"bodies cannot be read in the shared store: {error}")
             return ()  # the node that has them is lost, or their segment
         except errors.BodiesOutOfReach:
-            await wait(request_id, MAX_OUTAGE_WAIT_S, "the shared store of bodies does not answer")
+            await check_waited(request_id, MAX_OUTAGE_WAIT_S, "the shared store of bodies does not answer")
             return ()
         except errors.BodiesUnreadable:  # damaged, or being deleted
             return ()

@@ -20,7 +20,8 @@ log = structlog.stdlib.get_logger(__name__)
 class SpeedWorker:
     """Sums new rows regularly, then the days that have ended, and rows that were stored before the first run.
 
-    Of days and of old rows the newest are summed first. Neither waits for the other, or stops when the other fails.
+    The newest days and the newest old rows are summed first. Days and rows do not wait for each other: if the sums of
+    one fail, those of the other go on.
     """
 
     def __init__(

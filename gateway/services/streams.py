@@ -1,4 +1,4 @@
-"""Open the registry of streams that clients can take up again, with the first of them; hand it on at the end."""
+"""Open the registry of resumable streams with the first of them; hand the streams to the next process at the end."""
 
 from base64 import urlsafe_b64decode
 from contextlib import closing
@@ -48,7 +48,7 @@ def open_streams(base: BaseServices) -> ResumableStreams:
 
 
 def _forget_streams(streams: ResumableStreams, name: str) -> None:
-    """Delete what another node has published."""
+    """Delete the streams of the account and end users in ``name``, which another node has published."""
     account_id, end_users = orjson.loads(urlsafe_b64decode(name))
     streams.forget_streams(account_id, end_users)
 
