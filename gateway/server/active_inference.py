@@ -56,7 +56,7 @@ class ActiveInference:
         outlives_client: whether a task goes on with the request after the handler, and closes its collectors.
         names_resumable: whether a header says if the stream can be taken up again.
         recorded: the client's stream if it can be taken up again; else None.
-        cache_use: what the request has from the cache of answers; None if it has nothing to do with that.
+        cache_use: how the request uses the cache of answers; None if it does not.
         recorder: takes the provider's answer for equal requests; None if they may not have it.
         sample: holds the answer for the comparison with that of a shadow model; None if no copy is sent to one.
     """
@@ -106,7 +106,7 @@ class ActiveInference:
         return True
 
     def wrap_stream(self, stream: ClientStream) -> ClientStream:
-        """Return a client stream that gives what is sent to the collectors of the request, too."""
+        """Return ``stream``, wrapped for each collector of the request: collectors get all that the client is sent."""
         for collector in (self.exchange, self.sample, self.recorder):
             if collector is not None:
                 stream = collector.wrap(stream)
@@ -141,7 +141,7 @@ class ActiveInference:
         return self._drain is not None
 
     def note_parsed(self) -> None:
-        """Note the route that the body names, and for whom the request is made.
+        """Note the route that the body names, for whom the request is made, and whether its answer may be sampled.
 
         Raises ``InvalidRequest`` for malformed tags.
         """
@@ -160,7 +160,10 @@ class ActiveInference:
             context.attribution = find_attribution(headers, inference.body, rules, key.user, key.tags)
 
     async def note_body_read(self) -> None:
-        """Check the caller again after the body, which may have taken minutes to arrive."""
+        """Check the caller again after the body, which may have taken minutes to arrive.
+
+        Raises ``SignedOut``, ``InvalidApiKey``, ``KeyDisabled``, ``KeyExpired`` or ``IpNotAllowed``.
+        """
         await check_still_signed_in(self.request)
         context = self.context
         context.read_at = monotonic()

@@ -21,7 +21,7 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_STALL_S = 1.0
 """How long a client that reads slowly may hold up those who wait for the same answer."""
 MAX_RECORDED_BYTES = 64 * 1024 * 1024
-"""The most of all answers that are being recorded; beyond that, others are not kept."""
+"""Maximum size of all answers that are being recorded, together. An answer beyond that is not kept."""
 
 
 @frozen
@@ -55,7 +55,7 @@ class AnswerRecorder:
     """Takes the provider's answer to a request, to keep it and to give it to those who wait for it.
 
     Args:
-        flight: has those who wait; None if another request has them.
+        flight: the requests that wait for the answer; None if they wait for that to another request.
 
     Attributes:
         is_whole: whether the answer was successful, and is whole once it has been sent.
@@ -119,7 +119,7 @@ class AnswerRecorder:
             self._drop()
 
     def note_outcome(self, outcome: Outcome) -> None:
-        """Note how the request ends, before its answer or its end is sent. What has failed is not called a miss."""
+        """Note how the request ends, before its answer or its end is sent. A failed request loses its cache header."""
         self.is_whole = outcome == "completed"
         if not self.is_whole:
             headers = self._ctx.headers or {}

@@ -20,7 +20,7 @@ from gateway.server.context import Services
 from gateway.storage.encryption import SecretBox
 
 MAX_DELETIONS = 10_000
-"""The newest deletions that a statement lists."""
+"""Maximum number of deletions that a statement lists: the newest ones."""
 _PURPOSE = "attestation"
 _DELETIONS = ("bodies.deleted", "user.forgotten", "account.deleted")
 _PAGE_ROWS = 1_000
@@ -79,14 +79,14 @@ async def _list_rows(services: Services, audit_filter: AuditFilter) -> AsyncIter
 
 
 def _count_rules(services: Services, account_id: int | None) -> dict[str, int]:
-    """Return how many keys in force have each rule of their own, which comes before that of the gateway."""
+    """Return how many keys have each rule of their own. A key's own rule precedes the gateway's."""
     callers = services.auth.accounts.directory.list_callers()
     rules = [caller.key.keep_bodies for caller in callers if account_id in {None, caller.account.id}]
     return dict(Counter(rule for rule in rules if rule is not None))
 
 
 def _concerns(row: AuditRow, account_id: int | None) -> bool:
-    """Return whether a deletion was of bodies of an account; None: of any."""
+    """Return whether a deletion may have deleted bodies of the account; True if ``account_id`` is None."""
     if account_id is None or row.account_id == account_id:
         return True
     detail = orjson.loads(row.detail)
@@ -96,7 +96,7 @@ def _concerns(row: AuditRow, account_id: int | None) -> bool:
 
 
 def _describe(row: AuditRow, account_id: int | None) -> dict[str, Any]:
-    """Return a deletion, of one account with the number of its own requests. No audit row names end users."""
+    """Return a deletion for the statement; ``requests`` are those of the account, or all. It names no end users."""
     detail: dict[str, Any] = orjson.loads(row.detail)
     if account_id is not None and TOUCHED_ACCOUNTS in detail:
         detail["requests"] = detail[TOUCHED_ACCOUNTS].get(str(account_id))

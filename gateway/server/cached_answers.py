@@ -112,8 +112,8 @@ async def _make_plan(request: web.Request, active: ActiveInference, wish: CacheW
     route = services.routing.router.routes.get(ctx.route) if ctx.route else None
     route_ttl_s = None if route is None else route.cache_ttl_s
     ttl_s = find_ttl_s(rules.ttl_s, rules.request_ttl_s, wish, ctx.caller.key.cache_ttl_s, route_ttl_s)
-    refuses = parse_keep_wish(request.headers.getall(KEEP_HEADER, ())) == "no"
-    if not ttl_s or refuses or not _is_stateless(inference) or ctx.batch.id is not None:
+    is_refused = parse_keep_wish(request.headers.getall(KEEP_HEADER, ())) == "no"
+    if not ttl_s or is_refused or not _is_stateless(inference) or ctx.batch.id is not None:
         return None
     if any(searches(target.model) for target in ctx.target_list.targets):
         return None  # the answer depends on what the provider finds
@@ -197,7 +197,7 @@ class _Giver:
         self._waited_s = 0.0
 
     async def give_stored(self, answers: CachedAnswers) -> web.StreamResponse | None:
-        """Answer from the cache. Return None if it has nothing for this request."""
+        """Answer from the cache. Return None if the cache has nothing for this request."""
         store, digest = answers.store, self._plan.digest
         response = await self._give_best(store.find_in_memory(digest), "hit")
         if response is None:
@@ -208,7 +208,7 @@ class _Giver:
         return response
 
     async def give_shared_answer(self, flight: Flight) -> web.StreamResponse | None:
-        """Answer with what an equal request gets. Return None if that gets nothing which this one may have."""
+        """Answer with the answer to an equal request. Return None if there is none that this request may have."""
         started_at = monotonic()
         answer = await flight.wait()
         self._waited_s = monotonic() - started_at

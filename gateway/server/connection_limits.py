@@ -75,7 +75,7 @@ class ConnectionLimits:
 
 
 def compute_limits(descriptors: int, total: int = 0, per_address: int = 0) -> ConnectionLimits:
-    """Compute the limits for ``descriptors`` file descriptors. 0 stands for ``MAX_TOTAL``, and half per address."""
+    """Compute the limits for ``descriptors`` file descriptors. By default ``MAX_TOTAL``, and half per address."""
     max_by_descriptors = max((descriptors - OTHER_DESCRIPTORS) // 2, 16)
     total = min(total or MAX_TOTAL, max_by_descriptors)
     return ConnectionLimits(total, min(per_address or total // 2, total), max(total // 16, 4))
@@ -163,8 +163,8 @@ class ConnectionLimiter:
         ranked_connections = [
             (rank, connection) for connection in candidates if (rank := _rank(connection, now_s)) is not None
         ]
-        most_closed = max(1, int(len(ranked_connections) * CLOSED_SHARE))
-        idlest_connections = heapq.nsmallest(most_closed, ranked_connections, key=lambda pair: pair[0])
+        max_closed = max(1, int(len(ranked_connections) * CLOSED_SHARE))
+        idlest_connections = heapq.nsmallest(max_closed, ranked_connections, key=lambda pair: pair[0])
         self._close(connection for _, connection in idlest_connections)
         if not idlest_connections:
             if len(self._futile_until) >= MAX_FUTILE_NETWORKS:

@@ -17,7 +17,7 @@ def read_part_answers(part: BodyPart) -> ShownAnswers:
 
 
 def parse_values(part: BodyPart) -> list[Any]:
-    """Return the data of a stream's events, or the one JSON value of another body; empty if it is none."""
+    """Return the data of a stream's events, or the one JSON value of another body; empty if that is not JSON."""
     if part.media_type.startswith(EVENT_STREAM):
         return [parse_event(raw).data for raw in split_events(part.content)]
     try:

@@ -138,7 +138,7 @@ class _KeyRow:
     balance: Fields | None
 
     def find_amount(self, field: str) -> float:
-        """Return an amount of the balance; infinity for what is left of an unlimited one."""
+        """Return an amount of the balance; infinity if there is no balance, or no limit."""
         amount: float | None = None if self.balance is None else self.balance[field]
         return inf if amount is None else amount
 

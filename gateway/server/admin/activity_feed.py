@@ -83,6 +83,7 @@ class ActiveRequestsFeed:
         tick_s: the seconds between two snapshots.
         retry_s: the seconds between two checks of a viewer's session.
         following: limits how many viewers an account may have at a time.
+        taken: the number of snapshots that were taken.
     """
 
     def __init__(self, running: ActiveRequests, ask: AskOthers | None) -> None:

@@ -117,7 +117,7 @@ async def delete_answers(
 async def forget_account(services: Services, account_id: int) -> None:
     """Delete the answers and the streams of a deleted account.
 
-    No answer of it is given any more, also if the disk fails.
+    Even if the disk fails, no answer of the account is given any more.
     """
     forget_streams(services, account_id, None)
     try:

@@ -117,8 +117,8 @@ async def delete_kept(
 ) -> tuple[DeletedBodies, int, StoreUnavailable | None]:
     """Delete bodies, and the cached answers of their account and users; without these, all answers.
 
-    Return the deleted bodies, the number of answers, and the error if one of both failed: that of one does not stop the
-    other. What is hidden and could not be erased goes on by itself.
+    Return the deleted bodies, the number of deleted answers, and the error of a failed deletion, which does not stop
+    the other one. Hidden bodies that could not be erased are erased later.
     """
     failure, bodies, answers = None, DeletedBodies(0), 0
     try:

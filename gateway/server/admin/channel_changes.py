@@ -142,7 +142,7 @@ async def _change_keys(
 
 
 def _parse_number(request: AdminRequest) -> int:
-    """Return the number of the key in the path. Raises ``NotFound`` if it is none."""
+    """Return the number of the key in the path. Raises ``NotFound`` if the path has no number."""
     number = request.match_info["number"]
     if not (number.isascii() and number.isdigit() and len(number) <= 4):  # noqa: PLR2004 - up to channel_keys.MAX_KEYS
         raise NotFound(f"There is no key {number[:16]!r}")

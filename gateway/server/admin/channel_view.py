@@ -26,7 +26,7 @@ class QueueView:
 
 @frozen(kw_only=True)
 class ChannelView:
-    """A channel. ``came``, ``went`` and ``held`` are the names of three fields until 0.8."""
+    """A channel. ``came``, ``went``, ``held``: until 0.8 for ``models_added``, ``models_removed``, ``on_hold``."""
 
     name: str
     provider: str

@@ -46,7 +46,7 @@ DRY_RUN_QUERY = (
         s.one_of(*PREFERENCES),
     ),
 )
-"""The parameters that describe a request whose way is explained."""
+"""The parameters that describe the request whose routing is explained."""
 _EXPLAIN_QUERY = (
     Query("model", "The requested model, or route."),
     Query("fallback", "Explain as if this model were tried last, after all others."),
@@ -73,7 +73,7 @@ _HEALTHS: tuple[Health, ...] = get_args(Health)
 _HEALTH_ORDER: tuple[Health, ...] = (
     "failing", "cooling_down", "recovering", "draining", "untested", "healthy", "disabled"
 )  # fmt: skip
-"""The worst first."""
+"""The values of a channel's health, the worst first."""
 _LISTING = Listing[ChannelView](
     find_id=lambda channel: channel.name,
     find_texts=lambda channel: (
@@ -259,7 +259,7 @@ async def build_explanation(
 
 
 def _parse_preference(query: Mapping[str, str], settings: RetrySettings) -> BalanceStrategy | None:
-    """Return the wish that the request would have; None without one. Raises ``InvalidRequest``."""
+    """Return the balance that the request would prefer; None without a preference. Raises ``InvalidRequest``."""
     value = query.get("prefer")
     if not value:
         return None

@@ -41,10 +41,10 @@ _STEPS: Mapping[str, int] = {
 MINUTE_STEPS = ("minute", "5minutes")
 """The steps that are summed from the rows, because no sums of them are stored."""
 _MINUTES_BY_MINUTE, _MINUTES_BY_FIVE = 90, 360
-"""Up to these lengths a period is shown by one and by five minutes, if its requests are stored."""
+"""The longest periods, in minutes, that are shown by 1 and by 5 minutes, if their requests are stored."""
 _DAYS_SHOWN = 7
 _HOURS_BY_HOUR = 72
-"""Up to this length a period is shown by hour."""
+"""The longest period, in hours, that is shown by hour."""
 _MAX_BUCKETS = 800
 _MAX_SERIES = 5
 _MAX_CAUSES = 5
@@ -85,7 +85,7 @@ class ChartBucket(UsageSums):
 
 @frozen(kw_only=True)
 class ChartSeries:
-    """The part of a model, key, account, channel or status. ``values`` are dollars for each bucket.
+    """The requests of one model, key, account, channel or status. ``values`` are dollars for each bucket.
 
     ``value`` is what selects these requests in ``GET /requests``. It is null for all others together.
     """
@@ -134,9 +134,9 @@ class Charts:
 
 @frozen
 class _Period:
-    """A period and its parts, as numbers since 1970: of minutes, of 5 minutes, of hours, or of the first hours of days.
+    """A period and its steps. Time is counted since 1970 in units of ``unit_ms``: a minute, 5 minutes or an hour.
 
-    ``unit_ms`` is the length of what is numbered: a minute, 5 minutes or an hour.
+    ``starts`` has the first unit of each step. A day has 24 units.
     """
 
     step: str
@@ -148,7 +148,7 @@ class _Period:
         return build_time(number * self.unit_ms // 1000)
 
     def find_before(self, now_ms: int) -> tuple[int, int]:
-        """Return the period before, up to the minute or hour that this period has reached."""
+        """Return the start and end, in units, of the period before, cut to the length that has passed of this one."""
         since, until = self.starts.start, self.starts.stop
         reached = max(min(until, now_ms // self.unit_ms + 1), since + 1)
         return max(since - (until - since), 0), max(reached - (until - since), 0)
@@ -266,7 +266,7 @@ async def _read_rows(
 async def _read_subject_days(
     database: Database, selection: _Selection, period: _Period, group: SplitAxis, now_ms: int
 ) -> _Numbers:
-    """Raises ``InvalidRequest`` for a group or filter by which the days of subjects are not summed.
+    """Read the days of an end user or tag. Raises ``InvalidRequest`` for a group or filter without sums of them.
 
     Causes and durations come from the rows, which are read through the index of end users, or searched for those of a
     tag: stored histograms of 10,000 end users a day would take more room than all other sums together.
@@ -306,9 +306,10 @@ async def _read_subject_days(
 async def _sum_days_before(
     database: Database, selection: _Selection, days: SubjectFilter, hours: tuple[int, int]
 ) -> TrafficLine:
-    """Return the sums of an end user or tag in the ``hours`` before, the last day of which may have begun only.
+    """Return the sums of an end user or tag from ``hours[0]`` to before ``hours[1]``.
 
-    Nothing if the rows of that day are gone or too many: a whole day is not compared with a part of one.
+    If the last day is incomplete and its rows are gone or too many, the sums are empty: a whole day is not compared
+    with a part of one.
     """
     since, until = hours
     begun = range(until // DAY_HOURS * DAY_HOURS, until)
@@ -338,7 +339,7 @@ async def _read_hours(
 
 
 async def _parse_selection(request: AdminRequest) -> _Selection:
-    """Raises ``InvalidRequest``."""
+    """Return the requests that the query selects. Raises ``InvalidRequest``, ``NotFound`` and ``Forbidden``."""
     query = request.query
     traffic_filter = TrafficFilter(
         0,
@@ -368,7 +369,7 @@ def _parse_subject(query: Mapping[str, str]) -> SubjectFilter | None:
 
 
 def _parse_group(request: AdminRequest) -> SplitAxis:
-    """Raises ``InvalidRequest`` for another word, and ``Forbidden`` for one that a member may not use."""
+    """Return what spending is split by. Raises ``InvalidRequest``, and ``Forbidden`` if a member may not use it."""
     word = request.query.get("group", "model")
     group = next((group for group in GROUPS if group == word), None)
     if group is None:
@@ -410,7 +411,7 @@ def _parse_times(request: AdminRequest) -> tuple[int, int]:
 
 
 def _build_period(step: str, since_ms: int, until_ms: int) -> _Period:
-    """Raises ``InvalidRequest`` if there are too many minutes, hours or days."""
+    """Return the period, widened to whole steps. Raises ``InvalidRequest`` if there are too many steps."""
     step_ms = _STEPS[step]
     first, end = since_ms // step_ms, -(-until_ms // step_ms)
     if end - first > _MAX_BUCKETS:
@@ -421,7 +422,7 @@ def _build_period(step: str, since_ms: int, until_ms: int) -> _Period:
 
 
 async def _sum_new_rows(speeds: SpeedRepository) -> bool:
-    """Sum the durations of requests that were stored meanwhile; return whether these are all."""
+    """Sum the durations of new requests. Return False if some are left, or if the store takes no writes."""
     try:
         for _ in range(_MAX_ROUNDS):
             if not await speeds.add_new_rows():

@@ -216,7 +216,7 @@ class ChannelLines:
     Attributes:
         targets: those that serve the model to the caller.
         obstacles: why targets cannot serve now.
-        served: a request would be sent, or wait for a place.
+        served: whether a request would be sent, or wait for a place.
         wait_s: the expected wait for a place in seconds; 0 if none is needed.
     """
 

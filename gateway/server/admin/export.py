@@ -134,7 +134,7 @@ async def check_allowed(request: AdminRequest, checked_at: float, access: Access
     """Check the shutdown and, every ``retry_s`` seconds, the session; return the time of its last check.
 
     Raises ``Overloaded`` if the gateway shuts down, and another ``GatewayError`` if the session has ended, or if its
-    member has no longer the right ``access``.
+    member no longer has the right ``access``.
     """
     if not request.services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)

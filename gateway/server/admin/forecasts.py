@@ -26,9 +26,9 @@ _list_uses = defer_function("billing.limit_subjects:list_uses")
 class ForecastView:
     """A spending limit, and when it is reached.
 
-    ``limit`` is null for the quota of a key or account. ``subject`` is whom of the account the limit is for, such as
-    `user 'u-17'`; null for the account or key itself. ``expected_usd`` is what would be spent at the end of the period
-    if nothing was refused.
+    ``limit`` is null for the quota of a key or account. ``subject`` is the part of the account that the limit is for,
+    such as `user 'u-17'`; null for the account or key itself. ``expected_usd`` is what would be spent at the end of the
+    period if nothing was refused.
     """
 
     owner: Annotated[str, FieldSchema(s.one_of(*get_args(Owner)))]

@@ -168,9 +168,9 @@ async def read_kept_bodies(request: AdminRequest) -> tuple[RequestRecord, BodyEn
 
 
 async def add_job_end(services: Services, row: RequestRecord, parts: Sequence[BodyPart]) -> list[BodyPart]:
-    """Return the kept bodies of a request; of a video job with its present state, which is no kept body.
+    """Return the kept bodies of a request; for a video job, add its current state as one more body.
 
-    The prompt is left out, since it is not redacted there.
+    The state has no prompt, because the job's prompt is not redacted.
     """
     if row.operation not in _VIDEO_OPERATIONS or not parts:
         return list(parts)

@@ -29,7 +29,7 @@ from gateway.storage.limit_counters import LimitCounters
 
 _DEFAULT_COUNT, _MAX_COUNT = 50, 1_000
 _MAX_SHOWN = 10
-"""Subjects of each limit in a list of limits."""
+"""Maximum number of subjects that a list of limits has for each limit."""
 _MAX_REASON_CHARS = 256
 _FILL_WAIT_S = 1.0
 
@@ -54,7 +54,7 @@ class LimitSubject:
 
 @frozen(kw_only=True)
 class LimitAnswer:
-    """A limit. ``ended``: its ``until`` has passed. With ``raises`` it has that limit's subjects and window.
+    """A limit. ``ended``: its ``until`` has passed. One with ``raises`` has the raised limit's subjects and window.
 
     ``timezone`` is null if the windows begin in the time zones of accounts.
 
@@ -207,7 +207,7 @@ class _SubjectReader:
         return [self._build_subject(limit, spending) for spending in highest]
 
     def _list_owners(self, limit: Limit, account_id: int | None, text: str) -> list[int]:
-        """Return the keys or accounts that a limit of keys or accounts is asked for."""
+        """Return the ids of the keys or accounts, of one account or all, whose names contain ``text``."""
         if limit.kind == "key":
             account = None if account_id is None else self.accounts[account_id]
             return [
@@ -255,7 +255,7 @@ async def _open_reader(request: AdminRequest) -> _SubjectReader | None:
 
 
 async def _list_counting_starts(request: AdminRequest, views: Iterable[LimitView]) -> Mapping[str, CountingStart]:
-    """Return from when on each limit of money among ``views`` counts, by counter. Raises ``StoreUnavailable``."""
+    """Return since when each money limit among ``views`` counts, by its counter. Raises ``StoreUnavailable``."""
     services = request.services
     spending = services.billing.limits.spending
     if spending is None:

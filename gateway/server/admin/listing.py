@@ -73,7 +73,7 @@ class Listing(Generic[T]):
         if limit == 0:
             raise InvalidRequest("'limit' must be at least 1", param="limit")
         if after is not None:
-            start = next((index for index, each in enumerate(objects, 1) if self.find_id(each) == after), 0)
+            start = next((index for index, item in enumerate(objects, 1) if self.find_id(item) == after), 0)
             if not start:
                 raise InvalidRequest(
                     "'after' is not in this list, or no longer: begin with the first page", param="after"

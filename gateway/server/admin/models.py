@@ -39,7 +39,7 @@ class ModelOptions:
         max_images: how many images one request can ask for.
         references: whether a video may start from an image.
         ignored_parameters: parameters of a chat that do not reach any provider.
-        ignored_while_reasoning: further ones that do not reach any provider in a request with a reasoning effort.
+        ignored_while_reasoning: further parameters that reach no provider in a request with a reasoning effort.
     """
 
     sizes: Sequence[str] | None

@@ -125,7 +125,7 @@ def _build_lost_change(change: LostChange) -> LostChangeView:
 
 
 def find_usual_digest(nodes: Iterable[Node]) -> str:
-    """Return the configuration digest of most live nodes; in a tie, the oldest node's digest."""
+    """Return the configuration digest of most live nodes; in a tie, the oldest node's; empty without live nodes."""
     digests = Counter(node.config_digest for node in nodes if node.state == "live")
     return digests.most_common(1)[0][0] if digests else ""
 

@@ -72,9 +72,9 @@ class ReplaySpec:
 class ReplayRunView:
     """The first request, or the one that was sent again.
 
-    ``text`` is what it was answered, also as JSON if it has no other form. ``problems`` say why the answer is not what
-    ``expect`` and ``schema`` ask for; a request that did not complete has one. ``is_whole`` is false if a part of
-    the answer is missing, or if values were replaced in it: then nothing is compared.
+    ``text`` is the text of the answer, or its JSON if the answer has another form. ``problems`` say why the answer is
+    not what ``expect`` and ``schema`` ask for; a request that did not complete has one. ``is_whole`` is false if a part
+    of the answer is missing, or if values were replaced in it: then nothing is compared.
     """
 
     id: str
@@ -109,8 +109,8 @@ class ReplayView:
 
     ``same_text`` and ``same_tools`` compare the answers. They are null, as are ``changes``, unless both requests
     completed and both answers are whole. ``changes`` are null, too, if the texts are too long to be compared.
-    ``cosine`` is that of the first vectors of embeddings, else null. ``retry_after_s`` says when a request that was
-    refused for now, such as for a rate limit, may be sent once more; else it is null.
+    ``cosine`` is the similarity of the first vectors of embeddings, else null. ``retry_after_s`` says when a request
+    that was refused for now, such as for a rate limit, may be sent once more; else it is null.
     """
 
     first: ReplayRunView
@@ -194,22 +194,22 @@ def _compare(
         row, old_texts, spec, actor, is_whole=answered is not None and not (answered.cut or answered.redacted)
     )
     second_run = _build_run(replayed.row, new_texts, spec, actor, is_whole=not replayed.cut)
-    compares = all(run.is_whole and run.outcome == "completed" for run in (first_run, second_run))
-    changes = compare_texts(old_texts.text, new_texts.text) if compares else None
+    are_comparable = all(run.is_whole and run.outcome == "completed" for run in (first_run, second_run))
+    changes = compare_texts(old_texts.text, new_texts.text) if are_comparable else None
     return ReplayView(
         first=first_run,
         second=second_run,
-        same_text=old_texts.text == new_texts.text if compares else None,
-        same_tools=old_texts.tools == new_texts.tools if compares else None,
+        same_text=old_texts.text == new_texts.text if are_comparable else None,
+        same_tools=old_texts.tools == new_texts.tools if are_comparable else None,
         changes=None if changes is None else [_build_change(change) for change in changes],
-        cosine=compute_cosine(old_texts.vector, new_texts.vector) if compares and old_texts.vector else None,
+        cosine=compute_cosine(old_texts.vector, new_texts.vector) if are_comparable and old_texts.vector else None,
         retry_after_s=replayed.retry_after_s,
     )
 
 
 @frozen
 class _Texts:
-    """What an answer says."""
+    """The text of an answer, its calls of tools, and the first vector of its embeddings."""
 
     text: str
     tools: Sequence[str]

@@ -26,7 +26,7 @@ MAX_EXPORTED_ROWS = 1_000_000
 SESSION_CHECK_S = 10.0
 """Seconds between two checks of an exporting session."""
 MAX_EXPORTS = 2
-"""Maximum number of concurrent exports, for one account and for all: each export keeps the database busy."""
+"""Maximum number of concurrent exports of an account; exports of all accounts are counted like an account."""
 
 
 class RequestHistory:
@@ -94,7 +94,7 @@ class RequestHistory:
 
     @contextmanager
     def exporting(self, account_id: int | None) -> Iterator[None]:
-        """Count an export until the block ends. Raises ``RateLimited`` if too many exports are running."""
+        """Count an export of one account, or of all (None), until the block ends. Raises ``RateLimited``."""
         if self._exports[account_id] >= MAX_EXPORTS:
             raise RateLimited(f"{MAX_EXPORTS} exports are under way already", retry_after_s=30)
         self._exports[account_id] += 1

@@ -33,9 +33,9 @@ class RequestSession:
     """A session: requests that clients name as one conversation, or one run of an agent.
 
     `key` and `end_user` are those of its last request. `spent_usd` and the counts are of its stored requests.
-    `budget_left_usd` is the rest of its budget, beside what running requests have reserved; in a cluster, beside what
-    is set aside for its nodes. `running` are the active requests at all nodes that answer. `first_prompt_tokens` and
-    `last_prompt_tokens` are null if no provider has read a prompt.
+    `budget_left_usd` is its budget minus what is spent and what running requests have reserved; in a cluster, minus
+    what is set aside for its nodes. `running` are the active requests at all nodes that answer. `first_prompt_tokens`
+    and `last_prompt_tokens` are null if no provider has read a prompt.
     """
 
     id: str
@@ -152,7 +152,7 @@ async def end_request_session(request: AdminRequest) -> EndedRequestSession:
 async def _count_running(request: AdminRequest) -> Counter[SessionKey]:
     """Return the number of active requests of each session, at this node and the others of its cluster.
 
-    Each of the others names at most a thousand.
+    Another node reports at most a thousand requests.
     """
     services = request.services
     running: Counter[SessionKey] = Counter()

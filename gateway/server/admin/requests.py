@@ -38,7 +38,7 @@ NO_CODE = "-"
 
 @quick_frozen(kw_only=True)
 class RequestView(RequestRecord):
-    """A request."""
+    """A request as the log has it, with times, and with its cost in dollars."""
 
     sequence: int = attrs.field(metadata=FIRST)
     started_at: Moment
@@ -65,8 +65,9 @@ class RequestPageView:
 class AttemptView:
     """An attempt of a request, or a step of its route that was passed over; then ``channel`` is null.
 
-    ``error_code`` is null if it was answered. ``step`` and ``cause``, why the step was left, are null without a route,
-    ``status`` and ``model``, the provider's name of it, for requests of version 0.9. Members see no channel and model.
+    ``error_code`` is null if the attempt was answered. ``step`` and ``cause`` (why the step was left) are null without
+    a route. ``status`` and ``model`` (the provider's name) are null for requests of version 0.9. Members see no channel
+    and model.
     """
 
     step: Count | None

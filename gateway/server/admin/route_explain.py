@@ -243,11 +243,11 @@ class RouteExplainer:
 
     def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:
         if not channel.serving:
-            held = "failing: its provider has not answered since the channel was added"
-            return held if channel.status == "active" else "disabled"
+            held_reason = "failing: its provider has not answered since the channel was added"
+            return held_reason if channel.status == "active" else "disabled"
         if not channel.serves(caller.key.group):
             return f"only for the groups {', '.join(channel.groups)}"
-        serving_names = {serves.name for serves, _ in self.catalog.list_serving_channels(model)}
+        serving_names = {serving_channel.name for serving_channel, _ in self.catalog.list_serving_channels(model)}
         if channel.name not in serving_names:
             error = self.catalog.find_sync_status(channel).error if self.catalog.find_offer(channel) is None else None
             return (
@@ -317,12 +317,12 @@ class _ChannelStatus:
             return "full: the request waits for a place"
         reason = _REASONS_BY_OBSTACLE[self.obstacle[0]]
         breaker_reason = next((breaker.reason for breaker in self.tripped_breakers if breaker.reason), None)
-        circuit = self.obstacle[0] in {"cooling_down", "recovering"}
-        return f"{reason} ({breaker_reason})" if breaker_reason and circuit else reason
+        is_circuit = self.obstacle[0] in {"cooling_down", "recovering"}
+        return f"{reason} ({breaker_reason})" if breaker_reason and is_circuit else reason
 
 
 def _has_room(target: Target, account_id: int, now: float) -> bool:
-    """Return whether a request may wait for a place, which is all that a full channel lacks."""
+    """Return whether a request may wait in the channel's queue, because the channel lacks nothing but a place."""
     state = target.state
     if state.queue is None or not state.queue.has_room(is_batch=False):
         return False
@@ -358,9 +358,11 @@ def _edits(target: Target) -> bool:
     return target.capability.edits is not False
 
 
-def _build_capability(able: Capability) -> Fields | None:
+def _build_capability(capability: Capability) -> Fields | None:
     """Return the known capabilities of the model; None if nothing is known."""
-    known_fields = {name: value for name, value in attrs.asdict(able).items() if value is not None and name != "name"}
+    known_fields = {
+        name: value for name, value in attrs.asdict(capability).items() if value is not None and name != "name"
+    }
     return {name: list(value) if isinstance(value, tuple) else value for name, value in known_fields.items()} or None
 
 

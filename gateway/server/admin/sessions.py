@@ -100,7 +100,7 @@ class SignedInView:
 
 @frozen(kw_only=True)
 class SignedOutView:
-    """``continue_at`` is the page at which the browser ends its session at the sign-in provider."""
+    """The answer to a sign-out. ``continue_at`` is the page that ends the session at the sign-in provider, or null."""
 
     signed_out: bool
     continue_at: str | None

@@ -16,7 +16,7 @@ from gateway.storage.media_location import parse_bucket
 
 @frozen(kw_only=True)
 class SinkView:
-    """A sink, and how far it is. ``lag_s`` is for how long the oldest request that is not delivered has waited."""
+    """A sink, and how far it is. ``lag_s`` is how long the oldest undelivered request has waited."""
 
     name: str
     kind: Annotated[str, FieldSchema(s.one_of(*get_args(SinkKind)))]

@@ -31,18 +31,19 @@ class ListChannels(Protocol):
 
 @frozen
 class _Prospect:
-    """A step that a request may reach. ``cause`` and ``reason``: why the request cannot be sent to it; None: it can."""
+    """A step that a request may reach. ``cause`` and ``reason`` say why the step cannot get it; None if it can."""
 
     number: int
     step: RouteStep
-    found: Sequence[ChannelLines]
+    lines_by_model: Sequence[ChannelLines]
     reserved_usd: float | None
     cause: Cause | None = None
     reason: str | None = None
 
     def explain(self, verdict: Verdict, reason: str | None) -> ExplainedStep:
         weights = [
-            share.weight if lines.targets else 0 for share, lines in zip(self.step.models, self.found, strict=True)
+            share.weight if lines.targets else 0
+            for share, lines in zip(self.step.models, self.lines_by_model, strict=True)
         ]
         total = sum(weights) or 1
         return ExplainedStep(
@@ -54,7 +55,7 @@ class _Prospect:
             reserved_usd=self.reserved_usd,
             models=[
                 ExplainedModel(share.model, share.weight, round(weight / total, 3), lines.lines)
-                for share, weight, lines in zip(self.step.models, weights, self.found, strict=True)
+                for share, weight, lines in zip(self.step.models, weights, self.lines_by_model, strict=True)
             ],
         )
 
@@ -94,7 +95,9 @@ class StepWalk:
             for number, step in enumerate(route.steps, 1)
         ]
         targets_by_step = [
-            [] if prospect.cause == "unsupported" else [target for lines in prospect.found for target in lines.targets]
+            []
+            if prospect.cause == "unsupported"
+            else [target for lines in prospect.lines_by_model for target in lines.targets]
             for prospect in prospects
         ]
         for step in find_too_long_steps(route, targets_by_step, self.traits.prompt_tokens):

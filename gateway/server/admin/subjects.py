@@ -136,7 +136,7 @@ def _build_views(page: SubjectPage) -> Sequence[SubjectView]:
 
 
 async def _parse_filter(request: AdminRequest, kind: SubjectKind, tag: str) -> SubjectFilter:
-    """Raises ``InvalidRequest`` and ``NotFound``."""
+    """Return the days, account and key that the query asks for. Raises ``InvalidRequest`` and ``NotFound``."""
     since_hour, until_hour = parse_hours(request)
     since, until = since_hour // DAY_HOURS, -(-until_hour // DAY_HOURS)
     if until - since > MAX_DAYS:

@@ -42,7 +42,7 @@ _EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0, 0)
 _DAYS_SHOWN = 30
 _HOURS_SHOWN, _MAX_HOURS = 24, 31 * 24
 _MAX_SESSION_DAYS = 31
-"""A day may have the sums of 10,000 sessions, nearly all of which have none on other days."""
+"""Maximum number of days by session. A day may have the sums of 10,000 sessions, nearly all of that day alone."""
 
 _LABEL_METADATA = {**FIRST, **OMITTED}
 
@@ -206,7 +206,7 @@ async def export_usage(request: AdminRequest) -> web.StreamResponse:
 
 
 async def build_report(request: AdminRequest) -> UsageReport:
-    """Build the report that the query of a request asks for."""
+    """Build the report that the query asks for. Raises ``InvalidRequest``, ``NotFound`` and ``Forbidden``."""
     await request.services.billing.flusher.store_waiting()
     axis_name = _parse_by(request)
     kind, _, tag = axis_name.partition(":")
@@ -336,7 +336,6 @@ async def _parse_filter(request: AdminRequest, *, by_hour: bool = False) -> Traf
 
 def parse_hours(request: AdminRequest, *, by_hour: bool = False) -> tuple[int, int]:
     """Return the first hour of the requested period, and the first after it. Raises ``InvalidRequest``."""
-    """Return the first hour and the exclusive last hour. Raises ``InvalidRequest``."""
     since_ms, until_ms = parse_moment(request.query, "since"), parse_moment(request.query, "until", is_end=True)
     if until_ms is not None:
         until = -(-until_ms // HOUR_MS)
@@ -355,7 +354,7 @@ def parse_hours(request: AdminRequest, *, by_hour: bool = False) -> tuple[int, i
 
 
 async def list_names(request: AdminRequest, axis: TrafficAxis) -> Names:
-    """Return the names of accounts, or of the keys that the actor sees, by their ids; of other axes none."""
+    """Return the names of accounts, or of the keys that the actor sees, by their ids; empty for other axes."""
     accounts, actor = request.services.auth.accounts, request.actor
     if axis == "account":
         return {str(account_id): name for account_id, name in (await accounts.name_accounts()).items()}
