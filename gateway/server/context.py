@@ -375,7 +375,7 @@ class Services:
         open_streams: returns the streams that can be taken up again; made by the first of them.
         sinks: None if there is no ``[[sink]]`` table, and for commands other than ``serve``.
         open_answers: returns the cache of answers; made by the first request that may be answered from it.
-        open_copy_sender: returns the sender of copies to shadow models; made by the first request of a step with one.
+        open_copy_sender: returns the sender of copies to shadow models; made by the first request of a route with one.
         open_loop_guard: returns the guard that finds clients in loops; made by the first request of a key with
             ``loops``.
     """

@@ -80,7 +80,7 @@ def build_error_response(
     headers: dict[str, str] | None = None,
     error_format: ErrorFormat = "openai",
 ) -> web.Response:
-    """Build the response for ``error``."""
+    """Build the response for ``error`` in ``error_format``. ``headers`` gets the headers of the error."""
     headers = headers or {}
     if error_format == "anthropic":
         headers["request-id"] = request_id

@@ -90,7 +90,7 @@ def add_method_routes(api: web.Application) -> None:
 
 
 async def parse_named_request(request: web.Request, handler: Handler, parse: ParseNamed) -> web.StreamResponse:
-    """Parse a body for the model in the path."""
+    """Parse a body for the model in the path; return the answer of ``handler``."""
     return await parse_request(request, handler, partial(parse, model=request.match_info["model"]))
 
 
@@ -138,7 +138,7 @@ def _list_supported_methods(request: web.Request, model: ModelInfo) -> list[str]
 
 
 async def get_google_model(request: web.Request) -> web.Response:
-    """``GET /v1beta/models/{model}``."""
+    """``GET /v1beta/models/{model}``: a model that this key may use. Raises ``ModelNotFound``."""
     model = request.app[SERVICES].routing.router.get_model(request[CALLER], request.match_info["model"])
     body = orjson.dumps((await _build_models(request, [model]))[0])
     return web.Response(body=body, content_type="application/json")

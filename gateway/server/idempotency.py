@@ -39,7 +39,7 @@ def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
 
 
 class IdempotencyKey:
-    """The idempotency key of one request. Closing it without a stored response permits using the key again."""
+    """The idempotency key of one request. Releasing it without a kept answer permits using the key again."""
 
     is_named = True
     _digest = ""

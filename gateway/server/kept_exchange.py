@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gateway.storage.bodies.body_store import BodyStore
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""The most of one body before redaction. Nothing is cut before: a secret at the border would be kept in part."""
+"""Maximum size of a body before redaction. A larger one is lost: a cut could leave a part of a secret in it."""
 JSON = "application/json"
 KINDS: tuple[BodyKind, ...] = get_args(BodyKind)
 _TEXT_TYPES = (JSON, "text/")
@@ -287,14 +287,14 @@ def find_event_times(answer: SentAnswer, content: bytes) -> tuple[int, ...]:
 def open_exchange(
     ctx: RequestContext, services: KeepingServices, headers: "CIMultiDictProxy[str]", rule: str
 ) -> KeptExchange | None:
-    """Return what collects the bodies of a request under ``rule``; None if they are not kept."""
+    """Return the collector of a request's bodies under ``rule``; None if they are not kept."""
     return open_for_wish(ctx, services, parse_keep_wish(headers.getall(KEEP_HEADER, ())), rule)
 
 
 def open_for_wish(ctx: RequestContext, services: KeepingServices, wish: KeepWish, rule: str) -> KeptExchange | None:
-    """Return what collects the bodies of a request under ``rule``; None if they are not kept.
+    """Return the collector of a request's bodies under ``rule``; None if they are not kept.
 
-    The client may refuse to have them kept. It may ask for them to be kept if its key has a rule of its own.
+    A client may ask for its bodies not to be kept. If its key has a rule of its own, it may ask for them to be kept.
     """
     if rule == "none" or wish == "no":
         return None

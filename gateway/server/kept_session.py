@@ -61,7 +61,7 @@ class KeptSession(KeptExchange):
         super().close()
 
     def _pass_on(self) -> None:
-        """Let the thread add the waiting events to the logs."""
+        """Let the thread add the waiting events to the logs; keep nothing if memory is full or the store is closed."""
         size, events = self._waiting_bytes, self._events
         if self._memory.used > self._memory.limit:
             self._lose("memory")

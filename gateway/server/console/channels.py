@@ -95,7 +95,7 @@ async def load_channel(request: web.Request) -> Data:
 
 
 async def _find_last_failure(request: web.Request, channel: str) -> Any:
-    """Return the channel's last failed request of the last days: after a start its last error is not in memory."""
+    """Return the channel's last failed request of the last days, or None. A start has cleared the errors in memory."""
     since = datetime.fromtimestamp(request.app[SERVICES].clock(), UTC) - timedelta(days=_TRAFFIC_DAYS)
     page = await ask_admin_api(
         request, "/requests", channel=channel, limit=1, outcome="failed", since=f"{since:%Y-%m-%dT%H:%M:%SZ}"
@@ -106,25 +106,26 @@ async def _find_last_failure(request: web.Request, channel: str) -> Any:
 async def load_weights(request: web.Request) -> Data:
     """Load the channels of the model in the query, or all channels, in the tiers in which they are tried.
 
-    The tiers have at most ``_MAX_WEIGHTS`` channels together, or one tier more: none is cut, because its shares are
-    those of all its channels. ``more`` is the number of channels that are not shown.
+    A tier is shown whole, because its shares are those of all its channels. The first tier is always shown, further
+    ones while all together have at most ``_MAX_WEIGHTS`` channels. ``more`` is the number of channels that are not
+    shown.
     """
     channels, models = await asyncio.gather(ask_admin_api(request, "/channels"), ask_admin_api(request, "/models"))
     model_names = [model.id for model in models if not model.route]
     model = next((model for model in models if model.id == request.query.get("model") and not model.route), None)
     if model is None and request.query.get("model"):
         raise NotFound(f"There is no model {request.query['model'][:120]!r}")
-    serving = [channel for channel in channels if model is None or channel.name in model.channels]
-    priorities = sorted({channel.priority for channel in serving}, reverse=True)
+    serving_channels = [channel for channel in channels if model is None or channel.name in model.channels]
+    priorities = sorted({channel.priority for channel in serving_channels}, reverse=True)
     tiers: list[list[Any]] = []
-    shown = 0
+    shown_count = 0
     for priority in priorities:
-        tier = [channel for channel in serving if channel.priority == priority]
-        if tiers and shown + len(tier) > _MAX_WEIGHTS:
+        tier = [channel for channel in serving_channels if channel.priority == priority]
+        if tiers and shown_count + len(tier) > _MAX_WEIGHTS:
             break
         tiers.append(tier)
-        shown += len(tier)
-    return {"model": model, "model_names": model_names, "tiers": tiers, "more": len(serving) - shown}
+        shown_count += len(tier)
+    return {"model": model, "model_names": model_names, "tiers": tiers, "more": len(serving_channels) - shown_count}
 
 
 async def _load_traffic(request: web.Request) -> Data:

@@ -44,7 +44,7 @@ def format_shell_json_text(text: str) -> str:
 
 
 def format_shell_text(text: str) -> str:
-    """Escape ``text`` for single quotes of a shell. In double quotes an interactive one expands ``!``, too."""
+    """Escape ``text`` for single quotes of a shell. An interactive shell expands ``!`` in double quotes."""
     return text.replace("'", "'\\''")
 
 

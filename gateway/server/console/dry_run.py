@@ -18,7 +18,7 @@ _FIELDS = ("key", "prompt_tokens", "prefer", *TRAITS)
 
 @frozen
 class DryRun:
-    """Where a request would go. ``asked``: the page's query, by field; empty texts for what it does not name."""
+    """Where a request would go. ``asked`` is the page's query by field; a missing field is empty."""
 
     explanation: Explanation
     asked: dict[str, str]

@@ -55,7 +55,7 @@ async def load_fallback(request: web.Request) -> Data:
     used_names = {name, *(_read_name(share) for step in steps for share in step["models"])}
     choices = _list_choices(models, facets, row.operation, used_names) if name else []
     chosen = (request.query.get("model") or choices[0]) if choices else ""
-    known_key = any(key.id == row.key_id for key in keys)
+    is_known_key = any(key.id == row.key_id for key in keys)
     return {
         "row": row,
         "name": name,
@@ -63,13 +63,13 @@ async def load_fallback(request: web.Request) -> Data:
         "choices": choices if chosen in {"", *choices} else [chosen, *choices],
         "chosen": chosen,
         "is_known": chosen in used_names,
-        "explanation": await _explain(request, row, name, chosen, known_key=known_key) if chosen else None,
+        "explanation": await _explain(request, row, name, chosen, is_known_key=is_known_key) if chosen else None,
         "fields": _build_fields(route, [*steps, {"models": [chosen]}]),
     }
 
 
 async def _explain(
-    request: web.Request, row: RequestDetails, name: str, fallback: str, *, known_key: bool
+    request: web.Request, row: RequestDetails, name: str, fallback: str, *, is_known_key: bool
 ) -> Explanation:
     """Explain where a request like ``row`` would go; without a key if that is deleted."""
     explanation: Explanation = await ask_admin_api(
@@ -78,7 +78,7 @@ async def _explain(
         model=name,
         fallback=fallback,
         operation=row.operation,
-        key=row.key_id if known_key else None,
+        key=row.key_id if is_known_key else None,
         prompt_tokens=row.prompt_tokens,
         stream=str(row.stream).lower(),
     )

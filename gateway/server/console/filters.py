@@ -1,4 +1,4 @@
-"""Format amounts, counts and durations for the console. A script shows times in the reader's time zone."""
+"""Format amounts, counts and durations for the console; None becomes a dash. A script shows times in local time."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

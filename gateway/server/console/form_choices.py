@@ -36,7 +36,7 @@ _ROUTE_KINDS: Mapping[str, ModelKind] = {
     "transcription": "transcription",
     "realtime": "audio",
 }
-"""What forms call the kinds of ``domain/model_description.py``."""
+"""The kind in forms, by the kind in ``domain/model_description.py``."""
 _PREFERRED_MODELS = ("*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
 """Fast and cheap models for a first try."""
 
@@ -108,7 +108,7 @@ def _find_model_kind(model: ModelView) -> ModelKind:
 
 
 def _find_route_kind(route: ModelView) -> ModelKind:
-    """Return the kind of a route's models. The name of a route says nothing."""
+    """Return the kind of a route's models, by the route's properties: its name says nothing about its kind."""
     if route.kind is None:
         return "images" if route.price and route.price.usd_per_image else "chat"
     return _ROUTE_KINDS.get(route.kind, "other")

@@ -12,7 +12,7 @@ from gateway.server.console.page import Data, ask_admin_api
 
 _MAX_SUBJECTS = 50
 _MAX_RAISED_CHARS = 50
-"""Maximum characters of a limit's name in the suggested name of what raises it."""
+"""Maximum characters of a limit's name in the suggested name of a limit that raises it."""
 WINDOWS = ("hour", "5h", "day", "week", "month", "quarter", "lifetime", "rolling:24h", "rolling:7d", "rolling:30d")
 
 
@@ -22,7 +22,7 @@ async def load_limits(request: web.Request) -> Data:
 
 
 async def load_limit(request: web.Request) -> Data:
-    """Load a limit with its subjects that have spent most, those that the query asks for, and what raises it."""
+    """Load a limit, the limits that raise it, and its subjects that the query selects, the highest spending first."""
     query = {name: request.query.get(name) for name in ("account", "find")}
     limit, limits, subjects, accounts = await asyncio.gather(
         ask_admin_api(request, "/limits/{name}"),

@@ -83,9 +83,8 @@ async def load_list(
     """Load the page of the admin API's list ``path`` that the request's query asks for.
 
     ``filters`` are the names of the list's other query parameters, ``fixed`` those with a fixed value. ``default_sort``
-    is the ``sort`` of an address without one. A cursor of an
-    object that is no longer in the list leads to the first page; a filter that names no object leaves no rows. Raises
-    ``InvalidRequest``.
+    is the ``sort`` of an address without one. A cursor of an object that is no longer in the list leads to the first
+    page; a filter that names no object leaves no rows. Raises ``InvalidRequest``.
     """
     query = request.query
     values = {name: query[name] for name in filters if query.get(name)}

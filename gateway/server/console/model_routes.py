@@ -19,12 +19,12 @@ from gateway.server.console.route_results import compare_results, find_answered_
 from gateway.server.context import SERVICES
 
 _EDITED_FIELDS = frozenset({"models", "channels", "on", "if", "balance", "wait_s", "shadow"})
-"""The fields of a step that the form shows. It keeps any other one unchanged."""
+"""The fields of a step that the form shows. The form keeps other fields unchanged."""
 _RESULT_DAYS: Mapping[str, int] = {"24h": 1, "7d": 7}
 _DEFAULT_PERIOD = "24h"
 _DAY_S = 86_400
 _UNFOLDED_FIELDS = frozenset({"models", "channels", "on"})
-"""The fields of a step that are not folded."""
+"""The fields of a step that the form always shows; other fields are folded away."""
 
 
 async def load_routes(request: web.Request) -> Data:
@@ -99,7 +99,7 @@ def _build_row(step: Mapping[str, Any]) -> Data:
 
 
 def _build_share(share: str | Mapping[str, Any]) -> Data:
-    """Return a name with its weight for the form; 1 for names in lists without weights, which ignore it."""
+    """Return a name with its weight for the form. Lists without weights have weights of 1, which nothing reads."""
     return (
         {"name": share, "weight": 1} if isinstance(share, str) else {"name": share["model"], "weight": share["weight"]}
     )

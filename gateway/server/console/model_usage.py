@@ -20,7 +20,7 @@ from gateway.server.context import ACTOR, SERVICES
 _SAMPLE_ROWS = 500
 """Requests of the model from which end users, and the times of each channel, are taken."""
 _MAX_SHOWN = 10
-"""Accounts, keys and end users, those with the most requests or the highest cost."""
+"""Maximum number of accounts, of keys and of end users: those with the most requests or the highest cost."""
 
 
 @frozen
@@ -50,8 +50,8 @@ class ServedChannel:
 async def load_usage(request: web.Request, model: str, charts: PageCharts) -> Data:
     """Load the requests that named ``model`` in the period of ``charts``.
 
-    Members see their account's. Only administrators see accounts and channels. ``bars`` is None for minutes, and for a
-    period without a name.
+    Members see the requests of their account. Only administrators see accounts and channels. ``bars`` is None for
+    minutes, and for a period without a name.
     """
     period = find_period(charts.period.span)
     query: dict[str, Any] = {"since": charts.answer.since, "until": charts.answer.until, "model": model}
@@ -112,7 +112,8 @@ def _list_first_bytes(rows: Sequence[RequestView]) -> Mapping[str, list[int]]:
 
 def _find_percentiles(times_ms: Sequence[int]) -> Mapping[str, int | None]:
     """Return the median and the 95th percentile of ``times_ms`` as ``p50`` and ``p95``; both None without times."""
-    in_order = sorted(times_ms)
+    sorted_times_ms = sorted(times_ms)
     return {
-        f"p{percent}": in_order[-(-len(in_order) * percent // 100) - 1] if in_order else None for percent in (50, 95)
+        f"p{percent}": sorted_times_ms[-(-len(sorted_times_ms) * percent // 100) - 1] if sorted_times_ms else None
+        for percent in (50, 95)
     }

@@ -37,7 +37,7 @@ _OPERATIONS: Mapping[ModelKind, Operation] = {
 }
 """The operation of each kind of model; of any other kind it is a chat."""
 _MAX_CHANGES = 200
-"""Changes of prices in the audit log among which the last one of a price is looked for."""
+"""How many of the newest price changes in the audit log are searched for the last change of a price."""
 SAMPLES: Mapping[Operation, Mapping[str, Any]] = {
     "chat": {"messages": [{"role": "user", "content": "Hello"}]},
     "messages": {"max_tokens": 256, "messages": [{"role": "user", "content": "Hello"}]},

@@ -18,7 +18,7 @@ _MAX_LINES = 6
 """Number of models, keys, channels and users that are listed, the most expensive."""
 _MAX_REQUESTS = 6
 _MAX_FORECASTS = 10
-"""Number of limits, the most used, of which those are shown that will be reached."""
+"""How many limits are forecast: the most used ones. The page shows those that will be reached."""
 
 
 async def load_overview(request: web.Request) -> Data:

@@ -1,7 +1,7 @@
 """Console pages: access, data and response headers.
 
-Pages show data of the admin API: ``ask`` calls its handlers in the same process and with the viewer's rights. Pages
-only read; for changes, their scripts call the admin API.
+Pages show data of the admin API: ``ask_admin_api`` calls its handlers in the same process and with the viewer's rights.
+Pages only read; for changes, their scripts call the admin API.
 """
 
 import asyncio

@@ -44,4 +44,4 @@ NAMED_PERIODS: Mapping[str, NamedPeriod] = {
     "30d": NamedPeriod(mark("Last 30 days"), "day", 30),
     "90d": NamedPeriod(mark("Last 90 days"), "day", 90),
 }
-"""By their value in the address of a page."""
+"""The named periods, by their value in the address of a page."""

@@ -45,7 +45,7 @@ async def load_playground(request: web.Request) -> Data:
 
 
 def find_mode(mode: str, model: str) -> ModelKind:
-    """Return ``mode`` if it exists, else the mode of ``model``."""
+    """Return ``mode`` if it exists, else the mode of ``model``; ``chat`` if that model has no mode."""
     mode_names = {name for name, _ in MODES}
     for kind in (mode, find_kind(model)):
         if kind in mode_names:

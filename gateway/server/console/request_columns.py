@@ -56,7 +56,7 @@ def list_columns(*, sees_all_accounts: bool) -> dict[str, Column]:
 
 
 def choose_columns(cookie: str, columns: Mapping[str, Column]) -> list[str]:
-    """Return the names of the shown columns in their order: those that ``cookie`` names, else the default ones."""
+    """Return the names of the shown columns in order: the time and those that ``cookie`` names, or the default ones."""
     chosen_names = set(_keep_known(cookie.split("."), columns))
     if not chosen_names:
         return [name for name, column in columns.items() if column.is_default]

@@ -21,7 +21,7 @@ PERIOD_NAMES: Mapping[str, str] = {
 """The English name of each value of the list's filter ``last``."""
 _MINUTES = {"15m": 15}
 _SUBJECTS = {"end_user": "user", "session": "session", "tag": "tag"}
-"""The filters by what requests are for, and what usage by it is called."""
+"""The axis of the usage report for each filter by end user, session or tag."""
 _SUMMED_FILTERS = frozenset({"account", "key", "model", "channel", "status"})
 _DAY_MS = DAY_HOURS * HOUR_MS
 
@@ -29,7 +29,7 @@ _DAY_MS = DAY_HOURS * HOUR_MS
 def find_since(period: str, now_s: float) -> str | None:
     """Return the beginning of a period of ``PERIOD_NAMES`` that ends now, as a filter has it; None for another word.
 
-    From one hour on it is the beginning of a minute, hour or day, as on the overview: both have the same requests.
+    A period of an hour or more begins with a minute, hour or day, as on the overview: both have the same requests.
     """
     if period in NAMED_PERIODS:
         start = NAMED_PERIODS[period].list_starts(now_s)[0]

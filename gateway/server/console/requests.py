@@ -26,11 +26,11 @@ from gateway.server.query import parse_moment
 
 _PAGE_SIZE = 50
 _FACET_PERIOD = "7d"
-"""Of which requests the form has the values if no period is chosen, or a long one."""
+"""The period whose requests supply the values in the form if no period, or a long one, is chosen."""
 _LONG_PERIODS = ("30d", "90d")
 _MAX_FACETS = 30
 _CHOICES = ("key", "model", "channel")
-"""Filters with one of the values that occur; the form also has a value that does not."""
+"""Filters with a list of the values that occur. A chosen value that does not occur is in the list, too."""
 _TEXTS = ("end_user", "session", "tag", "route", "served_model", "error_code")
 """Filters that the form has as texts."""
 _FILTERS = (*_CHOICES, *_TEXTS, "account", "outcome", "status", "unpriced", "since", "until", "text")
@@ -82,16 +82,16 @@ async def load_requests(request: web.Request) -> Data:
         "shown_columns": choose_columns(request.cookies.get(COOKIE, ""), columns),
         "column_cookie": COOKIE,
         "sums": sums,
-        "failed_link": _link({**link_query, "status": "error"}),
-        "older": None if older_query is None else _link(older_query),
-        "newest": _link(link_query) if "before" in request.query else None,
+        "failed_link": _write_link({**link_query, "status": "error"}),
+        "older": None if older_query is None else _write_link(older_query),
+        "newest": _write_link(link_query) if "before" in request.query else None,
         "export": urlencode(filters),
         "everyone": sees_all_accounts,
     }
 
 
 async def _load_choices(request: web.Request, filters: Mapping[str, str], *, is_long: bool) -> Data:
-    """Load the values that the form has. They are counted if the counts are those of the list's period."""
+    """Load the values in the form. ``is_counted`` says whether their counts are those of the list's period."""
     times = {name: filters[name] for name in ("since", "until") if name in filters}
     is_counted = "since" in times and not is_long
     if not is_counted:
@@ -109,7 +109,7 @@ async def _load_choices(request: web.Request, filters: Mapping[str, str], *, is_
     }
 
 
-def _link(query: Mapping[str, str]) -> str:
+def _write_link(query: Mapping[str, str]) -> str:
     return f"{ROOT}/requests?{urlencode(query)}" if query else f"{ROOT}/requests"
 
 
@@ -151,7 +151,7 @@ def _build_sample(row: RequestDetails) -> Data | None:
 
 
 def compute_tokens_per_s(row: RequestView) -> float | None:
-    """Return the tokens of an answer for each second after its first byte; None if either is unknown or nothing."""
+    """Return the tokens of an answer per second after its first byte; None if the tokens or times are unknown."""
     if row.first_byte_ms is None or not row.completion_tokens or row.total_ms <= row.first_byte_ms:
         return None
     return row.completion_tokens * 1000 / (row.total_ms - row.first_byte_ms)

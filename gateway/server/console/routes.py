@@ -111,7 +111,7 @@ def list_pages() -> tuple[Page, ...]:
 
 
 def find_parent(page: Page) -> Page | None:
-    """Return the page of the list with the object that ``page`` shows, or whose menu entry it has; None without one."""
+    """Return the page of the list that ``page`` belongs to, by its menu entry or its path; None if there is none."""
     list_path, _, parameter = page.path.rpartition("/")
     if page.part:
         list_path, parameter = f"/{page.part}", "{}"

@@ -15,7 +15,7 @@ from gateway.server.context import ACTOR, SERVICES
 _PERIODS = {name: period for name, period in NAMED_PERIODS.items() if period.step == "day"}
 _DEFAULT_PERIOD = "7d"
 _NO_VALUE = "-"
-"""Asked for instead of all values, because only the sums of those that are counted together are wanted."""
+"""The value that the usage report is limited to, because only its sum of ``other`` values is read."""
 
 
 async def load_end_users(request: web.Request) -> Data:

@@ -27,13 +27,13 @@ class UptimeBar:
 
 
 def find_period(name: str) -> NamedPeriod | None:
-    """Return the named period; None if its parts are not hours or days, or without such a period."""
+    """Return the period of hours or days with this name; None if there is none."""
     period = NAMED_PERIODS.get(name)
     return period if period is not None and period.step in _LABEL_FORMATS else None
 
 
 def build_bars(period: NamedPeriod, starts: Sequence[datetime], lines: Sequence[UsageLine]) -> list[UptimeBar]:
-    """Return a bar for each of the ``starts`` of the period's hours or days. ``lines`` are the usage by these."""
+    """Return a bar for each of the ``starts`` of the period's hours or days. ``lines`` are the usage by hour or day."""
     sums = {getattr(line, period.step): (line.requests, line.failed) for line in lines}
     report_format, label_format = _REPORT_FORMATS[period.step], _LABEL_FORMATS[period.step]
     return [

@@ -51,7 +51,8 @@ _PERCENTILES = (("p50", mark("Median"), "series-2"), ("p95", "p95", "series-3"),
 class ChartPeriod:
     """The period of a page: one of ``NAMED_PERIODS`` that ends now, or from ``since`` up to ``until``.
 
-    ``widened_to`` is the step of a named period that is shown by longer steps than its own, and so begins earlier.
+    ``widened_to`` is empty, or the step of a named period that has to be shown by longer steps than its own. Such a
+    period begins earlier.
     """
 
     span: str
@@ -142,7 +143,7 @@ async def list_lines(
 ) -> Sequence[UsageLine]:
     """Return the usage by model, key, account or channel in the period of ``charts``, the most expensive first.
 
-    By minutes these are the few that a chart has, because usage is summed by whole hours.
+    For a period in minutes, these are only the lines of a chart, because usage is summed by whole hours.
     """
     if charts.answer.step not in MINUTE_STEPS:
         report: UsageReport = await ask_admin_api(request, "/usage", by=axis, **query)
@@ -164,7 +165,7 @@ def write_link(query: Mapping[str, str]) -> str:
 
 
 def _list_groups(chosen: Mapping[str, str], *, sees_all_accounts: bool) -> dict[str, str]:
-    """Return what spending may be split by: not by what is chosen, and for members not by what they do not see."""
+    """Return what spending may be split by, except what ``chosen`` fixes and, for members, what they do not see."""
     is_of_subject = "end_user" in chosen or "tag" in chosen
     return {
         group: _GROUP_NAMES[group]
@@ -362,7 +363,7 @@ class _Drawing:
 def _filter_by(group: str, line: ChartSeries) -> dict[str, str] | None:
     """Return the filter of the request list that selects a series; None for an account that is deleted.
 
-    Accounts are named there, keys have their ids.
+    The filter takes accounts by name, and keys by id.
     """
     if group == "account" and is_deleted(line.value, line.name):
         return None

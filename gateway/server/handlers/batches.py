@@ -49,7 +49,7 @@ async def cancel_batch(request: web.Request) -> web.Response:
 
 
 def check_no_budget(request: web.Request) -> None:
-    """Raise ``InvalidRequest`` if the creation of a batch brings a budget along."""
+    """Raise ``InvalidRequest`` if a request that creates a batch has a budget."""
     if BUDGET_HEADER in request.headers:
         raise load("server.request_checks:make_budget_refusal")("not available for batches; limit the key instead")
 

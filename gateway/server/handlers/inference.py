@@ -24,8 +24,8 @@ async def forward_inference(
     """
     active = request[INFERENCE]
     ctx, services, inference = active.context, active.services, active.context.inference
-    asks = active.has_rare_headers and CACHE_CONTROL in request.headers
-    if services.live_config.caches or ctx.caller.key.cache_ttl_s or asks:
+    has_cache_wish = active.has_rare_headers and CACHE_CONTROL in request.headers
+    if services.live_config.caches or ctx.caller.key.cache_ttl_s or has_cache_wish:
         cached_response: web.StreamResponse | None = await load(_ANSWER_FUNCTION)(request, active, open_stream)
         if cached_response is not None:
             return cached_response

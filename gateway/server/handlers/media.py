@@ -39,11 +39,11 @@ _PARTIAL_STATUS = 206
 async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> web.StreamResponse:
     """Send the file, or a range of it. Raises ``NotFound``, ``StoreUnavailable``, ``InvalidRequest``."""
     check_dates(request)
-    keeper, query = request.app[SERVICES].media.signed_links, request.query
+    signed_links, query = request.app[SERVICES].media.signed_links, request.query
     expires = query.get("expires", "")
-    media = await keeper.find(request.match_info["id"], expires, query.get("signature", ""))
+    media = await signed_links.find(request.match_info["id"], expires, query.get("signature", ""))
     headers = {
-        "Cache-Control": f"private, max-age={keeper.count_seconds_left(expires)}, immutable",
+        "Cache-Control": f"private, max-age={signed_links.count_seconds_left(expires)}, immutable",
         **_CROSS_ORIGIN_HEADERS,
     }
     response = build_file_response(media, headers)

@@ -75,7 +75,7 @@ async def find_limits(services: Services, caller: Caller, *, shows_account: bool
 
 
 def find_keep_rule(services: Services, key: ApiKey) -> str:
-    """Return of which requests of a key the bodies are kept."""
+    """Return the rule for which requests of a key bodies are kept: its own, else the gateway's, else ``none``."""
     return key.keep_bodies or services.live_config.keep_bodies or "none"
 
 
@@ -115,7 +115,7 @@ async def get_usage(request: web.Request) -> web.Response:
 
 
 def _list_limits(services: Services, owner: ApiKey | Account) -> list[_Fields]:
-    """Return the spending limits of ``owner``: at most its quota."""
+    """Return the quota of ``owner`` as a list; empty without a quota."""
     quota = owner.quota
     if quota.limit_nanos is None or not quota.capped:
         return []

@@ -73,7 +73,7 @@ async def find_usage(
 
 
 def _list_stored_names(services: Services, user: str) -> tuple[str, ...]:
-    """Return how a user may be stored: as text, as hash, or as it is named if that is a hash."""
+    """Return the names under which a user may be stored: as text, as a hash, and ``user`` if that is a hash."""
     rules: Any = services.live_config.attribution
     names = {build_stored_user(user, attrs.evolve(rules, users=users)) for users in ("text", "hash")}
     return tuple(sorted(names | ({user} if user.startswith(HASH_PREFIX) else set())))

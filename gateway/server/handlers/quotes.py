@@ -81,9 +81,9 @@ def _find_endpoint(endpoint: str) -> tuple[Operation, Middleware]:
             return operation, parsing
     if endpoint == VIDEOS_ENDPOINT:
         return "videos", partial(parse_video, parse_json=parse_videos_inference, parse_fields=parse_videos_form)
-    named = parse_method_path(endpoint)
-    if named is not None:
-        model, operation, parse = named
+    method_parts = parse_method_path(endpoint)
+    if method_parts is not None:
+        model, operation, parse = method_parts
         return operation, partial(parse_request, parse=partial(parse, model=model))
     raise InvalidRequest(
         f"'endpoint' must be the path of an inference request, such as {DEFAULT_ENDPOINT}, "
@@ -130,7 +130,7 @@ async def _find_reads(ctx: RequestContext) -> ProviderReads:
 async def _find_left_nanos(active: ActiveInference, quote: Quote) -> int | None:
     """Return what the request may still reserve, in nano-USD; None if nothing limits it.
 
-    On a node of a cluster it is the highest quoted cost that may be reserved: part of the rest is at other nodes.
+    A node of a cluster returns the highest quoted cost that may be reserved: part of the rest is at other nodes.
     """
     ctx, billing = active.context, active.services.billing
     caller, accounting, limits = ctx.caller, billing.accounting, billing.balances.limits
@@ -206,11 +206,11 @@ async def admit_quoted(active: ActiveInference) -> None:
     ctx, billing = active.context, active.services.billing
     holds = billing.open_holds()
     hold = holds.take(active.request.headers[QUOTE_HEADER], ctx.caller.key.id)
-    admitted = False
+    is_admitted = False
     try:
         apply_quote(hold, ctx.inference, ctx.target_list, await _find_reads(ctx))
         await billing.quota.admit_held(ctx, ctx.target_list.rank(), hold.reservation)
-        admitted = True
+        is_admitted = True
     finally:
-        if not admitted:
+        if not is_admitted:
             holds.put_back(hold)

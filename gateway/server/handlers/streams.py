@@ -79,7 +79,7 @@ async def delete_stream(request: web.Request) -> web.StreamResponse:
 async def post_token(request: web.Request) -> web.StreamResponse:
     """``POST /v1/streams/{id}/token``: a token with which a browser reads or cancels this stream.
 
-    Raises ``NotFound``, and ``Forbidden`` if the caller has no more than such a token.
+    Raises ``NotFound``, and ``Forbidden`` if the request itself has such a token.
     """
     if STREAM_TOKEN in request:
         raise Forbidden("A token of a stream makes no other one", should_retry=False)
@@ -105,7 +105,7 @@ def _find_stream(request: web.Request) -> ResumableStream | None:
 
 
 def _find_other_node(request: web.Request) -> str | None:
-    """Return the node that has the stream in the path; None if that is this one, or another node asks this one."""
+    """Return the other node that has the stream in the path; None if there is none, or if that node asks this one."""
     match, own_node = _ID.fullmatch(request.match_info["id"]), request.app[SERVICES].active_requests.node
     if match is None or own_node is None or match[2] in {None, own_node} or ASKING_NODE in request:
         return None
@@ -113,7 +113,7 @@ def _find_other_node(request: web.Request) -> str | None:
 
 
 async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
-    """Answer with what the node says that has the stream. If it is dead or has gone, the stream has one error event.
+    """Pass on the answer of ``node``, which has the stream. If the node is dead or gone, answer with an error event.
 
     Raises ``NotFound``, ``ClientDisconnected``, and ``Overloaded`` for a node that may answer later.
     """

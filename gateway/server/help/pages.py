@@ -79,7 +79,7 @@ def find_docs() -> tuple[Path, Path]:
 
 @cache
 def read_chapters() -> tuple[HelpChapter, ...]:
-    """Read all pages."""
+    """Read the chapters of the menu with their pages. Later calls return the same objects."""
     folder, settings = find_docs()
     nav: Sequence[Mapping[str, Sequence[str]]] = yaml.safe_load(settings.read_bytes())["nav"]
     return tuple(
