@@ -76,7 +76,7 @@ def with_middlewares(handler: Handler, middlewares: Iterable[Middleware]) -> Han
 
 @web.middleware
 async def request_context(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Assign a request id, and write one log line at the end of the request."""
+    """Assign a request id. At the end of a request, write one log line, except for probes and static files."""
     ctx = request[CONTEXT] = RequestContext(make_request_id())
     started_at = time.monotonic()
     status = 499
@@ -224,8 +224,8 @@ def _name_key(request: web.Request, secret: str) -> str:
 def _make_key_error(request: web.Request, authorization: str | None) -> InvalidApiKey:
     """Return the error for missing or unknown credentials; the message names the header that has them."""
     if authorization is None:
-        send = _KEY_HEADER_EXAMPLES.get(find_error_format(request), "Authorization: Bearer sk-…")
-        return InvalidApiKey(f"No API key: send '{send}'", should_retry=False)
+        header_example = _KEY_HEADER_EXAMPLES.get(find_error_format(request), "Authorization: Bearer sk-…")
+        return InvalidApiKey(f"No API key: send '{header_example}'", should_retry=False)
     scheme, _, secret = authorization.partition(" ")
     secret = secret.strip()
     key_name = _name_key(request, secret)
@@ -277,7 +277,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
 async def settle_request(
     request: web.Request, handler: Handler, operation: Operation, kind: type[ActiveInference] = ActiveInference
 ) -> web.StreamResponse:
-    """Register the request as active, and settle it however it ends. Successful ones are settled earlier."""
+    """Register the request as active, and settle it however it ends. ``handler`` settles a successful one."""
     active = request[INFERENCE] = kind(request, operation)
     services = active.services
     services.drain.active_count += 1
@@ -354,7 +354,7 @@ def _find_limit(request: web.Request, operation: Operation) -> int:
 async def parse_form(
     request: web.Request, handler: Handler, parse: Callable[[ReceivedForm], InferenceRequest]
 ) -> web.StreamResponse:
-    """Parse a multipart body into ``ctx.inference``; return the answer of ``handler``, with which its files end."""
+    """Parse a multipart body into ``ctx.inference``; return the answer of ``handler``, after which its files go."""
     active, services = request[INFERENCE], request.app[SERVICES]
     active.form = reader = open_form(request)
     try:
@@ -385,7 +385,7 @@ def open_form(request: web.Request) -> MultipartReader:
 
 
 async def replay_response(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Repeat the stored response if the request's ``Idempotency-Key`` was answered before."""
+    """Repeat the stored response if the request's ``Idempotency-Key`` was answered before; else call ``handler``."""
     active = request[INFERENCE]
     if active.idempotency_key.is_named:
         replayed_response = await active.idempotency_key.begin_or_replay(active.context.inference)
@@ -398,9 +398,9 @@ async def replay_response(request: web.Request, handler: Handler) -> web.StreamR
 async def quota(
     request: web.Request, handler: Handler, admit: Callable[[ActiveInference], Awaitable[None]] | None = None
 ) -> web.StreamResponse:
-    """Find the channels that may serve the request, and reserve the highest cost among them, unless ``admit`` is given.
+    """Find the channels that may serve the request, reserve the highest cost among them, and call ``handler``.
 
-    ``admit`` is called instead. A request with a quote uses what the quote has reserved.
+    ``admit``, if given, replaces the reservation. A request with a quote uses what the quote has reserved.
     """
     active = request[INFERENCE]
     ctx, services = active.context, active.services

@@ -103,15 +103,15 @@ class MultipartReader:
 
     async def read(self) -> ReceivedForm:
         """Read the form; call this once. Raises ``GatewayError`` and deletes the files of a refused form."""
-        complete = False
+        is_complete = False
         try:
             async with self._share.hold_slot(self._limits.idle_s):
                 await self._read()
             form = ReceivedForm(tuple(_read_text(*text) for text in self._texts), tuple(self._files))
-            complete = True
+            is_complete = True
             return form
         finally:
-            if not complete:
+            if not is_complete:
                 self.close()
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class MultipartReader:
         return _File(
             field=segment.name.removesuffix("[]"),
             filename=filename,
-            declared=segment.content_type,
+            declared_type=segment.content_type,
             spooled=self._spool_file,
             limit=self._limits.max_file_bytes,
             keep=self._files.append,
@@ -216,7 +216,7 @@ class _TextPart:
 class _File:
     field: str
     filename: str
-    declared: str | None
+    declared_type: str | None
     spooled: FileSink
     limit: int
     keep: Callable[[Upload], None]
@@ -239,7 +239,7 @@ class _File:
         await self._spool()
         size = self.spooled.size - self.start
         if self.filename or size:  # browsers send an empty part if no file is chosen
-            media_type = _find_media_type(self.head, self.declared)
+            media_type = _find_media_type(self.head, self.declared_type)
             name, file_slice = _clean_filename(self.filename), SpooledSlice(self.spooled, self.start, size)
             self.keep(Upload(self.field, name, media_type, self.head, file_slice))
 

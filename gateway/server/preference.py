@@ -1,4 +1,4 @@
-"""The header with which a caller chooses how one of several channels is chosen, if the operator allows that."""
+"""The header with which a caller chooses how requests are balanced among channels, if the operator allows that."""
 
 from collections.abc import Mapping
 from typing import get_args
@@ -11,12 +11,12 @@ HEADER = "x-gateway-prefer"
 PREFERENCES: Mapping[str, BalanceStrategy] = {
     balance: balance for balance in get_args(BalanceStrategy) if balance != "weight"
 }
-"""The wishes that a caller may have, by the header's value."""
+"""The balances that a caller may choose, by the header's value."""
 _MAX_SHOWN_CHARS = 40
 
 
 def apply_preference(targets: TargetList, headers: Mapping[str, str]) -> None:
-    """Set how a channel is chosen for a request to the choice in its header, if it has the header.
+    """Set the preferred balance of ``targets`` to the one in the request's header, if there is the header.
 
     Measuring channels begins at the first call, also for requests without the header. Raises ``InvalidRequest`` for an
     unknown value.

@@ -63,9 +63,9 @@ def parse_moment(query: Mapping[str, str], name: str, *, is_end: bool = False) -
         moment = None
     if moment is None or not _MIN_DATE <= moment.date() <= _MAX_DATE:
         raise InvalidRequest(f"'{name}' must be a time such as 2027-01-31T12:00:00Z, or a day", param=name)
-    is_date = is_end and len(text) <= len("2027-01-31")
+    is_end_of_day = is_end and len(text) <= len("2027-01-31")
     zoned_moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(int(zoned_moment.timestamp() * 1000), 0) + is_date * DAY_S * 1000
+    return max(int(zoned_moment.timestamp() * 1000), 0) + is_end_of_day * DAY_S * 1000
 
 
 def number_of_day(day: date) -> int:

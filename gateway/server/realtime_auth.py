@@ -40,9 +40,10 @@ def list_protocol_keys(request: web.Request) -> list[str]:
 
 
 async def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:
-    """Return the caller of a client secret or of a stream's token, or None, and set ``request[CLIENT_SECRET]``.
+    """Return the caller of a client secret or of a stream's token; None for other credentials.
 
-    Raises ``InvalidApiKey`` if the client secret is not valid, or the path is not that of sessions.
+    A client secret is set as ``request[CLIENT_SECRET]``. Raises ``InvalidApiKey`` if the client secret is not valid, or
+    the path is not that of sessions.
     """
     if request.path.startswith("/v1/streams/"):
         stream_caller: Caller | None = load("server.stream_tokens:find_stream_caller")(request, authorization)

@@ -37,7 +37,7 @@ class RecordedStream:
     """Implements ``proxy.client_stream.ClientStream``: sends to a client, and records the events for other readers.
 
     The provider is read no slower for this client: what a slow client misses is sent to it later, from the recorder.
-    Only when the recorder is full does the provider wait for the client, as for any other stream.
+    If the recorder is full, the provider waits for the client, as for any other stream.
 
     Attributes:
         was_given_up: whether the request was ended because no client reads its stream.
@@ -79,7 +79,7 @@ class RecordedStream:
                 active.task.cancel()
 
     def detach(self) -> bool:
-        """Go on without the client, which has disconnected. Return False if no client could go on with it."""
+        """Go on without the disconnected client. Return False if no client could take up the stream again."""
         stream = self._stream
         if stream is None or not (self._is_open or self._may_stay_unread) or stream.recorder.is_full:
             return False
@@ -203,7 +203,7 @@ def wants_resumable(active: RecordableRequest) -> bool:
 
 
 def open_recorded(active: RecordableRequest, client: ClientStream, *, in_background: bool = False) -> ClientStream:
-    """Return the stream for a client that wants to be able to take it up again; ``client`` if it does not.
+    """Return a stream that can be taken up again, if the client wants one and there is room for it; else ``client``.
 
     A stream ``in_background`` can be taken up again in any case, and goes on however long no client reads it. Raises
     ``InvalidRequest`` if the header is malformed, and ``Overloaded`` if there is no room for a background stream.

@@ -31,7 +31,7 @@ from gateway.server.context import Services
 from gateway.server.internal_request import DiscardedStream, InternalRequest
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
-"""The most of an answer that is shown beside the first one. It is read and charged to its end."""
+"""Maximum size of what is shown of an answer. The whole answer is read and charged."""
 MIB = 1024 * 1024
 _PROVIDER_PAUSE_S = 1.0
 """The pause after a provider's rate limit that names none."""
@@ -72,7 +72,10 @@ class ReplayedAnswer:
 
 @attrs.define(eq=False)
 class ReplayBody:
-    """The body of a kept request, for another model. ``size`` is that of the kept JSON in bytes."""
+    """The body of a kept request, for another model.
+
+    ``size`` is that of the kept JSON in bytes, ``memory`` an estimate of the bytes that it takes when parsed.
+    """
 
     row: RequestRecord
     body: dict[str, Any] = attrs.field(repr=False)

@@ -166,7 +166,7 @@ def _inflate(compressed: bytes, encoding: str) -> Iterator[bytes]:
 
 
 def _append(pieces: Iterator[bytes], body: bytearray, max_bytes: int) -> bool:
-    """Append ``pieces`` to ``body``. Return False as soon as it exceeds ``max_bytes`` bytes. Raises ``zlib.error``."""
+    """Append ``pieces`` to ``body``. Return False as soon as ``body`` exceeds ``max_bytes``. Raises ``zlib.error``."""
     for piece in pieces:
         body += piece
         if len(body) > max_bytes:

@@ -48,7 +48,7 @@ async def apply_budget(active: ActiveInference) -> None:
 
 
 def note_left(active: ActiveInference) -> None:
-    """Let the response say what is left of the session's budget, beside what running requests have reserved."""
+    """Set the header with what is left of the session's budget, minus what running requests have reserved."""
     ctx, budgets = active.context, active.services.billing.limits.budgets
     left_nanos = None if budgets is None else budgets.find_left_nanos(ctx)
     if left_nanos is not None:

@@ -43,7 +43,7 @@ async def send_response_events(request: web.Request, stream: ResumableStream, te
 
 
 async def find_position(stream: ResumableStream, sequence: int) -> int:
-    """Return how many events of the stream a client has whose last one has this ``sequence_number``.
+    """Return the number of events up to the one with this ``sequence_number``, the last that the client has.
 
     The gateway numbers events from 0 without a gap. A provider may begin at 1, leave out numbers, or number no event:
     events without any number are counted. Raises ``InvalidRequest`` if the stream has no event of this number, or of a
@@ -53,15 +53,15 @@ async def find_position(stream: ResumableStream, sequence: int) -> int:
     try:
         if sequence < recorder.count and _find_number((await recorder.load(sequence))[0]) == sequence:
             return sequence + 1
-        read = 0
-        while read < recorder.count:
-            events = await recorder.load(read)
+        read_count = 0
+        while read_count < recorder.count:
+            events = await recorder.load(read_count)
             for offset, number in enumerate(await run_in_thread(_find_numbers, events)):
                 if number is not None and number <= sequence:
-                    position, last = read + offset + 1, max(last, number)
+                    position, last = read_count + offset + 1, max(last, number)
                 elif number is not None:
                     return position
-            read += len(events)
+            read_count += len(events)
     except EventsLost:  # the disk has failed: the reader gets an error event when it comes there
         return position
     if last < 0:

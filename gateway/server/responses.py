@@ -121,12 +121,12 @@ async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport:
 
     The progress checks do not cancel ``wait``, because aiohttp wakes a waiter only once.
     """
-    wait_tasks = asyncio.ensure_future(wait())
+    wait_task = asyncio.ensure_future(wait())
     try:
-        await await_first({wait_tasks}, transport)
+        await await_first({wait_task}, transport)
     finally:
-        wait_tasks.cancel()
-    wait_tasks.result()
+        wait_task.cancel()
+    wait_task.result()
 
 
 async def await_first(wait_tasks: set[asyncio.Future[None]], transport: asyncio.Transport) -> None:

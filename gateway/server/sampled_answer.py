@@ -65,13 +65,13 @@ class SampledAnswer:
 
 
 class SampleDrawer:
-    """Draws the requests whose answers are held. Of a dropped answer the memory is free at once."""
+    """Makes the holders of answers, and bounds their number. A holder that is dropped does not count any more."""
 
     def __init__(self) -> None:
         self._samples: WeakSet[SampledAnswer] = WeakSet()
 
     def open(self, draw: float) -> SampledAnswer:
-        """Return what holds one more answer, or nothing if there are too many."""
+        """Return a holder for one more answer, which holds nothing if ``MAX_SAMPLES`` others exist."""
         sample = SampledAnswer(draw, is_wanted=len(self._samples) < MAX_SAMPLES)
         self._samples.add(sample)
         return sample

@@ -39,7 +39,7 @@ class ShadowRequests:
         self._samples = SampleDrawer()
         self._running_counts: dict[tuple[str, int], int] = {}
         self._key_id = 0
-        self._creating = asyncio.Lock()
+        self._creation_lock = asyncio.Lock()
         self._problem = ""
 
     def draw(self, route: Route) -> SampledAnswer | None:
@@ -90,7 +90,7 @@ class ShadowRequests:
         known = api_keys.find_caller(self._key_id)
         callers = [known] if known is not None and known.account.name == name else api_keys.find_callers(name)
         if not callers:
-            async with self._creating:
+            async with self._creation_lock:
                 callers = api_keys.find_callers(name) or await self._create(services, name)
         problem: GatewayError | None = None
         for caller in callers:
@@ -162,9 +162,9 @@ def _may_copy(ctx: RequestContext) -> bool:
     Content that the gateway has loaded for the caller counts in the caller's memory, which ends with its request.
     """
     inference = ctx.inference
-    conversation = OPERATIONS[inference.operation].conversation or inference.operation == "completions"
-    bound = bool(inference.channel or inference.foreign or inference.continues or inference.compaction)
-    return conversation and not bound and not inference.files and not inference.makes_media and ctx.loan is None
+    is_conversation = OPERATIONS[inference.operation].conversation or inference.operation == "completions"
+    is_bound = bool(inference.channel or inference.foreign or inference.continues or inference.compaction)
+    return is_conversation and not is_bound and not inference.files and not inference.makes_media and ctx.loan is None
 
 
 def _copy(inference: InferenceRequest, model: str) -> InferenceRequest:

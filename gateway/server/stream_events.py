@@ -53,7 +53,7 @@ def wants_events(request: web.Request) -> bool:
 def find_after(request: web.Request) -> int:
     """Return the number of the last event that the client has: 0 if it has none. Raises ``InvalidRequest``.
 
-    ``Last-Event-ID`` is newer than the address, which a browser repeats unchanged.
+    ``Last-Event-ID`` precedes ``after``, because a browser that connects again repeats the address unchanged.
     """
     header = request.headers.get(LAST_EVENT_HEADER, "").strip()
     text, param = (header, LAST_EVENT_HEADER) if header else (request.query.get("after", "0"), "after")

@@ -30,7 +30,7 @@ def make_token(request: web.Request, stream_id: str) -> tuple[str, int]:
 
 
 def find_stream_caller(request: web.Request, authorization: str | None) -> Caller | None:
-    """Return the caller with a stream's token, or on whose behalf another node asks; None if the request is neither.
+    """Return the caller with a stream's token, or on whose behalf another node asks; None for other requests.
 
     Raises ``InvalidApiKey``.
     """

@@ -204,7 +204,7 @@ def _list_faults(operation: AdminOperation) -> tuple[int, ...]:
         500: True,
         503: True,
     }
-    return tuple(status for status, may in statuses.items() if may)
+    return tuple(status for status, is_possible in statuses.items() if is_possible)
 
 
 def _name_spec(kind: type, partly: bool) -> str:
@@ -262,7 +262,7 @@ def _find_free_name(names: tuple[str, str], taken_names: set[str]) -> str:
 
 
 def _list_objects(schema: Any, object_name: str) -> Iterator[tuple[str, Schema]]:
-    """Yield the objects in a schema that are worth a name, with a word for what they are."""
+    """Yield the objects in a schema that have enough fields for a name, each after a suggested name."""
     if isinstance(schema, list):
         for item in schema:
             yield from _list_objects(item, object_name)
@@ -281,7 +281,7 @@ def _list_objects(schema: Any, object_name: str) -> Iterator[tuple[str, Schema]]
 
 
 def _replace_shared(schema: Any, shared: Mapping[str, str], *, is_root: bool = True) -> Any:
-    """Replace objects by references to their names; with ``is_root`` false not the outermost."""
+    """Replace the objects in ``shared`` by references; keep the outermost object if ``is_root`` is False."""
     if isinstance(schema, list):
         return [_replace_shared(item, shared) for item in schema]
     if not isinstance(schema, dict):

@@ -156,7 +156,7 @@ DESCRIPTIONS: Mapping[str, str] = {
 
 
 def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:
-    """Return the schema of the table that ``kind`` is parsed from. With ``partly``, null resets a field of it."""
+    """Return the schema of the table that ``kind`` is parsed from. With ``partly``, null resets an optional field."""
     class_names = {base.__name__ for base in kind.__mro__}
     descriptions = {
         **DESCRIPTIONS,

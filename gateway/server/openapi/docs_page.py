@@ -114,7 +114,7 @@ def _build_page() -> str:
 
 
 def list_chapters(document: Mapping[str, Any]) -> list[Chapter]:
-    """Return the document in reading order."""
+    """Return the operations of the document by tag, in the order of the tags."""
     operations: dict[str, list[DocsOperation]] = {tag["name"]: [] for tag in document["tags"]}
     for path, methods in document["paths"].items():
         for method, fields in methods.items():
@@ -207,14 +207,14 @@ def _quote(text: str) -> str:
 
 
 def build_prose(text: str) -> Markup:
-    """Format text with `code` and paragraphs."""
+    """Format a text as HTML paragraphs, in which words between backticks are code."""
     return Markup().join(
         Markup("<p>{}</p>").format(build_line(paragraph)) for paragraph in text.split("\n\n") if paragraph.strip()
     )
 
 
 def build_line(text: str) -> Markup:
-    """Format the text of a single paragraph, with `code`."""
+    """Format a single paragraph as HTML, in which words between backticks are code."""
     return Markup().join(_list_pieces(text))
 
 

@@ -70,7 +70,7 @@ def _check_names(entries: Iterable[OperationDoc]) -> None:
 
 def build_operation(entry: OperationDoc) -> dict[str, Any]:
     """Build one operation of the admin API."""
-    anyone = entry.rights == "anyone"
+    is_open = entry.rights == "anyone"
     document: dict[str, Any] = {
         "operationId": entry.name,
         "tags": [entry.tag],
@@ -82,7 +82,7 @@ def build_operation(entry: OperationDoc) -> dict[str, Any]:
             str(entry.answer.status): _build_answer(entry.answer),
             **{str(status): ref(make_error_response_name(status), "responses") for status in sorted(entry.faults)},
         },
-        "security": [] if anyone else [{"adminToken": []}, {"session": []}],
+        "security": [] if is_open else [{"adminToken": []}, {"session": []}],
         RIGHTS: entry.rights,
     }
     return {name: value for name, value in document.items() if value or name == "security"}
@@ -112,6 +112,6 @@ def serialize_document() -> bytes:
 
 
 def get_document() -> dict[str, Any]:
-    """Parse the document of this version anew: nothing keeps the result."""
+    """Return the document of this version, parsed anew: the parsed form would take much memory for long."""
     document: dict[str, Any] = orjson.loads(serialize_document())
     return document

@@ -55,12 +55,12 @@ class OperationDoc:
 
 
 def ref(name: str, section: str = "schemas") -> Schema:
-    """A reference to a part of ``components``."""
+    """Return a reference to a part of ``components``."""
     return {"$ref": f"#/components/{section}/{name}"}
 
 
 def stream(event: s.Schema, description: str) -> Schema:
-    """The schema of one event of a stream, in the form of OpenAPI 3.2: its fields, and the schema of its data."""
+    """Return the schema of an event of a stream, in the form of OpenAPI 3.2: its fields, and the schema of its data."""
     data = {"type": "string", "contentMediaType": JSON, "contentSchema": dict(event)}
     return {
         "type": "object",
@@ -72,16 +72,16 @@ def stream(event: s.Schema, description: str) -> Schema:
 
 
 def find_event(schema: Schema) -> Schema:
-    """The schema of an event's data."""
+    """Return the schema of an event's data."""
     content_schema: Schema = schema["properties"]["data"]["contentSchema"]
     return content_schema
 
 
 def in_path(name: str, description: str, schema: s.Schema = s.TEXT) -> Schema:
-    """A parameter in the path."""
+    """Return a parameter in the path."""
     return {"name": name, "in": "path", "required": True, "description": description, "schema": dict(schema)}
 
 
 def in_query(query: Query) -> Schema:
-    """A parameter in the query string."""
+    """Return a parameter in the query string."""
     return {"name": query.name, "in": "query", "description": query.about, "schema": dict(query.schema)}

@@ -21,38 +21,38 @@ NOTHING: Schema = _schema(type="null")
 
 
 def one_of(*values: str) -> Schema:
-    """A string that is one of ``values``."""
+    """Return the schema of a string that is one of ``values``."""
     return _schema(type="string", enum=list(values))
 
 
 def maybe(schema: Schema) -> Schema:
-    """``schema`` or null."""
+    """Return the schema of null or what fits ``schema``."""
     return _schema(anyOf=[dict(schema), dict(NOTHING)])
 
 
 def either(*schemas: Schema) -> Schema:
-    """A value of one of ``schemas``."""
+    """Return the schema of a value that fits one of ``schemas``."""
     return _schema(anyOf=[dict(schema) for schema in schemas])
 
 
 def array(items: Schema) -> Schema:
-    """A list of ``items``."""
+    """Return the schema of a list of ``items``."""
     return _schema(type="array", items=dict(items))
 
 
 def table(values: Schema) -> Schema:
-    """An object with any names and these values."""
+    """Return the schema of an object with any names and these ``values``."""
     return _schema(type="object", additionalProperties=dict(values))
 
 
 def record(**fields: Schema) -> Schema:
-    """An object with exactly ``fields``, all required."""
+    """Return the schema of an object with exactly ``fields``, all required."""
     properties = {name: dict(schema) for name, schema in fields.items()}
     return _schema(type="object", properties=properties, required=list(properties), additionalProperties=False)
 
 
 def allow(schema: Schema, **fields: Schema) -> Schema:
-    """The record ``schema``, which may have ``fields``, too."""
+    """Return the record ``schema`` with ``fields`` as further, optional fields."""
     return _schema(
         **{
             **schema,
@@ -65,15 +65,15 @@ def allow(schema: Schema, **fields: Schema) -> Schema:
 
 
 def explain(schema: Schema, description: str) -> Schema:
-    """``schema`` with a description."""
+    """Return ``schema`` with a description."""
     return _schema(**{**schema, "description": description})
 
 
 def listing(items: Schema) -> Schema:
-    """A list in the form of the OpenAI API."""
+    """Return the schema of a list in the form of the OpenAI API."""
     return record(object=one_of("list"), data=array(items))
 
 
 def page(items: Schema) -> Schema:
-    """A page of a list in the form of the OpenAI API. ``total`` counts the objects on all pages."""
+    """Return the schema of a page of such a list. ``total`` counts the objects on all pages."""
     return record(object=one_of("list"), data=array(items), total=COUNT, next=maybe(TEXT))

@@ -44,7 +44,7 @@ def list_rows(
 
     If ``shows_nulls`` is false, the rows do not mention that a field may be null.
     """
-    object_schema = _name_object(schema, document)
+    object_schema = _find_object(schema, document)
     if object_schema is None or depth == _MAX_DEPTH:
         return ()
     needed = object_schema.get("required", ())
@@ -72,14 +72,14 @@ def resolve(schema: Schema, document: Mapping[str, Any]) -> Schema:
     return {**node, **{name: value for name, value in schema.items() if name != "$ref"}}
 
 
-def _name_object(schema: Schema, document: Mapping[str, Any]) -> Schema | None:
+def _find_object(schema: Schema, document: Mapping[str, Any]) -> Schema | None:
     """Return the object in a schema: itself, a list's items, or the first alternative; None if there is none."""
     schema = resolve(schema, document)
     if "properties" in schema:
         return schema
     nested_schemas = [schema[name] for name in ("items", "additionalProperties") if isinstance(schema.get(name), dict)]
     for option in (*nested_schemas, *schema.get("anyOf", ())):
-        object_schema = _name_object(option, document)
+        object_schema = _find_object(option, document)
         if object_schema is not None:
             return object_schema
     return None
