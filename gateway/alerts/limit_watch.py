@@ -103,7 +103,7 @@ class LimitWatch:
                 conditions += self._find_burning(limit, uses, now_s, burn_rate)
                 watched |= {("budget_burning", name_window(use)) for _, use in uses}
             if not limit.window.rolling_s:
-                watched |= {("limit_soft", _name_soft(use)) for _, use in uses}
+                watched |= {("limit_soft", _name_soft_subject(use)) for _, use in uses}
         return Findings(tuple(conditions), frozenset(watched))
 
     def _list_limits(self, now_s: float, burn_rate: float) -> Iterator["Limit"]:
@@ -141,7 +141,7 @@ def find_past_soft(limit: "Limit", uses: Iterable[LimitUse]) -> Iterator[Conditi
             until = "" if use.ended_s is None else f" until {build_time(use.ended_s)}"
             yield Condition(
                 "limit_soft",
-                _name_soft(use),
+                _name_soft_subject(use),
                 f"The {use.title} has spent ${usd(use.spent_nanos)} of {limit.format_cap(use.limit_nanos)}, which is "
                 f"{use.spent_nanos * 100 // use.limit_nanos} %. At 100 % its requests are refused{until}. To raise the "
                 f"limit for a time: gateway limits raise {limit.name!r}",
@@ -149,5 +149,5 @@ def find_past_soft(limit: "Limit", uses: Iterable[LimitUse]) -> Iterator[Conditi
             )
 
 
-def _name_soft(use: LimitUse) -> str:
+def _name_soft_subject(use: LimitUse) -> str:
     return use.title if use.ended_s is None else name_window(use)

@@ -162,7 +162,7 @@ class AccountService:
         """Return the fields of keys with their balances, without secrets."""
         keys = [caller.key for caller in callers]
         await self._accounting.refresh(*keys)
-        last_used_ms_by_key = await self._find_uses(keys)
+        last_used_ms_by_key = await self._find_last_uses(keys)
         return [self._show_key(caller.key, caller.account.name, last_used_ms_by_key) for caller in callers]
 
     def find_key_state(self, key: ApiKey) -> KeyState:
@@ -362,9 +362,9 @@ class AccountService:
 
     async def _read_key(self, key: ApiKey, account: str) -> Fields:
         await self._accounting.refresh(key)
-        return self._show_key(key, account, await self._find_uses([key]))
+        return self._show_key(key, account, await self._find_last_uses([key]))
 
-    async def _find_uses(self, keys: Sequence[ApiKey]) -> Mapping[int, int]:
+    async def _find_last_uses(self, keys: Sequence[ApiKey]) -> Mapping[int, int]:
         """Return the times of the last stored requests by key id, in Unix ms; empty unless other nodes use the keys."""
         return await self.register.keys.find_last_requests([key.id for key in keys]) if self._rules.shared else {}
 

@@ -144,15 +144,15 @@ class PasskeyService:
         return await self._passkeys.add_passkey(passkey, audit)
 
     async def rename(self, user: CurrentUser, passkey_id: int, name: str, visitor: ClientInfo) -> Passkey:
-        passkey = await self._find_own(user, passkey_id)
+        passkey = await self._find_own_passkey(user, passkey_id)
         detail = orjson.dumps({"passkey": [passkey.name, name.strip()]}).decode()
         now_ms = self._sessions.now_ms
         audit = build_audit(user.act(visitor.address), "member.passkey_renamed", user.member, now_ms, detail)
         await self._passkeys.rename_passkey(passkey, name.strip(), audit)
-        return await self._find_own(user, passkey_id)
+        return await self._find_own_passkey(user, passkey_id)
 
     async def remove(self, user: CurrentUser, passkey_id: int, passphrase: str, visitor: ClientInfo) -> None:
-        passkey = await self._find_own(user, passkey_id)
+        passkey = await self._find_own_passkey(user, passkey_id)
         await self._sessions.check_consent(user, passphrase, visitor)
         detail = orjson.dumps({"passkey": passkey.name}).decode()
         now_ms = self._sessions.now_ms
@@ -215,7 +215,7 @@ class PasskeyService:
         with suppress(StoreUnavailable):  # the sign-in is refused in any case
             await self._audit_log.add_audit(audit)
 
-    async def _find_own(self, user: CurrentUser, passkey_id: int) -> Passkey:
+    async def _find_own_passkey(self, user: CurrentUser, passkey_id: int) -> Passkey:
         for passkey in await self._passkeys.list_passkeys(user.member.id):
             if passkey.id == passkey_id:
                 return passkey

@@ -225,7 +225,7 @@ class SessionService:
 
         Raises ``WrongPassphrase``, ``RateLimited``, and ``Conflict`` if the member has a second factor.
         """
-        _check_has_none(user.member)
+        _check_no_second_factor(user.member)
         await self.check_consent(user, passphrase, visitor)
         enrolment = self._factors.enrol(user.member.name)
         session_digest, until_ms = user.session.digest, self.now_ms + ENROLMENT_TTL_MS
@@ -239,7 +239,7 @@ class SessionService:
         Raises ``InvalidRequest`` for a wrong code. Raises ``Conflict`` if no second factor waits for its code, or if
         another session, perhaps another person's, has confirmed one meanwhile.
         """
-        _check_has_none(user.member)
+        _check_no_second_factor(user.member)
         enrolment = await self._values.find(_ENROLMENT, user.session.digest)
         if enrolment is None:
             raise Conflict("No second factor is being set up: start again")
@@ -290,7 +290,7 @@ class SessionService:
             await self._members.put_member(member, changed_member)
 
 
-def _check_has_none(member: Member) -> None:
+def _check_no_second_factor(member: Member) -> None:
     if member.totp is not None:
         raise Conflict("You already have a second factor: remove it first")
 

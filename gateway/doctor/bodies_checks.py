@@ -62,20 +62,24 @@ def _check_folder(folder: Path, database: Path | None) -> Iterator[Finding]:
         if database is None:
             yield Finding("bodies", "ok", f"Kept bodies take {size / _MIB:,.1f} MiB on this node")
             return
-        checked = check_bodies(database, folder)
+        check_result = check_bodies(database, folder)
     except (OSError, sqlite3.Error) as error:
         yield Finding(
             "bodies", "problem", f"The kept bodies in {folder} cannot be read: {error}", "Check owner and disk"
         )
         return
-    oldest = "" if checked.oldest_ms is None else f", since {datetime.fromtimestamp(checked.oldest_ms // 1000, UTC):%F}"
-    text = f"Bodies of {checked.requests:,} requests are kept: {size / _MIB:,.1f} MiB{oldest}"
-    if checked.damaged:
+    oldest = (
+        ""
+        if check_result.oldest_ms is None
+        else f", since {datetime.fromtimestamp(check_result.oldest_ms // 1000, UTC):%F}"
+    )
+    text = f"Bodies of {check_result.requests:,} requests are kept: {size / _MIB:,.1f} MiB{oldest}"
+    if check_result.damaged:
         fix = "Nothing restores them. Delete the rest with 'gateway bodies delete', or let it expire"
-        text = f"{text}. Those of {checked.damaged:,} are damaged or missing: {checked.problem}"
+        text = f"{text}. Those of {check_result.damaged:,} are damaged or missing: {check_result.problem}"
         yield Finding("bodies", "warning", text, fix)
-    elif checked.keyless:
+    elif check_result.keyless:
         fix = f"Copy the data keys into {folder / 'keys'}, from where you keep them"
-        yield Finding("bodies", "warning", f"{text}. Those of {checked.keyless:,} have no data key here", fix)
+        yield Finding("bodies", "warning", f"{text}. Those of {check_result.keyless:,} have no data key here", fix)
     else:
         yield Finding("bodies", "ok", text)

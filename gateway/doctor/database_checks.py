@@ -79,7 +79,7 @@ def _check_contents(
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     yield from _check_secrets(data, connection, tables, master_key)
     if "settings" in tables:
-        yield from _check_stored(connection, file_config)
+        yield from _check_stored_settings(connection, file_config)
 
 
 def _check_secrets(
@@ -146,7 +146,7 @@ def _read_secrets(data: Path, master_key: bytes) -> dict[str, bytes | Finding]:
     return secrets_read
 
 
-def _check_stored(connection: sqlite3.Connection, file_config: FileConfig) -> Iterator[Finding]:
+def _check_stored_settings(connection: sqlite3.Connection, file_config: FileConfig) -> Iterator[Finding]:
     stored_settings = {
         path: orjson.loads(value) for path, value in connection.execute("SELECT path, value FROM settings")
     }

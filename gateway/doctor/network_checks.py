@@ -57,8 +57,8 @@ def _find_base_url(provider: str) -> str | None:
 def _list_stored_addresses(config: Config, data: Path, database: Path) -> list[str | None]:
     """Return the addresses of stored channels without a proxy; empty if they cannot be read."""
     try:
-        root = bytes.fromhex(config.store.master_key) or (data / MASTER_KEY_NAME).read_bytes()
-        box = SecretBox(root).derive(channels.PURPOSE)
+        master_key = bytes.fromhex(config.store.master_key) or (data / MASTER_KEY_NAME).read_bytes()
+        box = SecretBox(master_key).derive(channels.PURPOSE)
         with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
             rows = connection.execute("SELECT id, provider, base_url, sealed FROM channels WHERE status = 'active'")
             return [

@@ -74,15 +74,15 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
 async def _stream_background(request: web.Request, active: ActiveInference, store_response: Keep) -> web.StreamResponse:
     """Stream a response that goes on without its client, and store it: at first as in progress, at last as it ended."""
     services, ctx = active.services, active.context
-    finals = list[bytes]()
-    open_response = _prepare(services, active, finals.append) | {"status": "in_progress"}
+    final_responses = list[bytes]()
+    open_response = _prepare(services, active, final_responses.append) | {"status": "in_progress"}
     _store_open(services, store_response, open_response)
     try:
         return await forward_inference(request, in_background=True)
     finally:
         # The record exists unless the request ends with an exception, which a middleware settles.
-        if finals and ctx.record is not None and ctx.record.outcome == "completed":
-            store_response(_merge_fields(finals[0], {"background": True}))
+        if final_responses and ctx.record is not None and ctx.record.outcome == "completed":
+            store_response(_merge_fields(final_responses[0], {"background": True}))
         else:
             store_response(orjson.dumps(open_response | _describe_failure(active)))
 

@@ -95,7 +95,7 @@ class ConnectionLimiter:
         self._by_network: Counter[str] = Counter()
         self._futile_until: dict[str | None, float] = {}
         self._logged_at = float("-inf")
-        self._crowded = asyncio.Event()
+        self._crowded_event = asyncio.Event()
         self.closed_count = 0
         self.refused_count = 0
 
@@ -105,10 +105,10 @@ class ConnectionLimiter:
     @property
     def crowded(self) -> bool:
         """Whether the gateway is near its limit and ``sweep`` must run regularly."""
-        return self._crowded.is_set()
+        return self._crowded_event.is_set()
 
     async def wait_until_crowded(self) -> None:
-        await self._crowded.wait()
+        await self._crowded_event.wait()
 
     def admit(self, connection: LimitedConnection, address: str | None) -> Admission:
         network = None if address is None or is_inside(address, self._trusted_networks) else find_subnet(address)
@@ -125,7 +125,7 @@ class ConnectionLimiter:
         if network is not None:
             self._by_network[network] += 1
         if len(self._open_connections) >= limits.total * CROWDED_SHARE:
-            self._crowded.set()
+            self._crowded_event.set()
         return "reserved" if is_scarce else "free"
 
     def release(self, connection: LimitedConnection) -> None:
@@ -144,7 +144,7 @@ class ConnectionLimiter:
         ]
         self._close(overdue_connections)
         if len(self._open_connections) < self.limits.total * EASED_SHARE:
-            self._crowded.clear()
+            self._crowded_event.clear()
 
     def _make_room(self, network: str | None) -> bool:
         """Close some idle connections.

@@ -95,9 +95,9 @@ class MultipartReader:
         self._spool_file: FileSink = self._share.open() if sink is None else sink
         self._limits = limits
         self._part_count = 0
-        self._files_begun = 0
+        self._file_count = 0
         self._current_part: _Part | None = None
-        self._texts_left = limits.max_text_bytes
+        self._text_bytes_left = limits.max_text_bytes
         self._texts: list[tuple[str, bytes]] = []
         self._files: list[Upload] = []
 
@@ -165,8 +165,8 @@ class MultipartReader:
         return _TextPart(self, segment.name) if filename is None else self._open_file(segment, filename)
 
     def _open_file(self, segment: MultipartSegment, filename: str) -> "_File":
-        self._files_begun += 1
-        if self._files_begun > self._limits.max_files:
+        self._file_count += 1
+        if self._file_count > self._limits.max_files:
             raise InvalidRequest(f"The form has more than {self._limits.max_files} files")
         return _File(
             field=segment.name.removesuffix("[]"),
@@ -178,8 +178,8 @@ class MultipartReader:
         )
 
     def take_text(self, name: str, count: int) -> None:
-        self._texts_left -= count
-        if self._texts_left < 0:
+        self._text_bytes_left -= count
+        if self._text_bytes_left < 0:
             short_name, limit = name[:_MAX_SHOWN_NAME_CHARS], _write_size(self._limits.max_text_bytes)
             raise RequestTooLarge(
                 f"'{short_name}' is too long: all text fields together may have {limit}", param=short_name

@@ -321,14 +321,14 @@ class GatewayRunner(web.AppRunner):
     manager, and the next gateway process serves the connections queued on them.
     """
 
-    __slots__ = ("_inherited", "_limits", "_watch_task")
+    __slots__ = ("_is_inherited", "_limits", "_watch_task")
 
     def __init__(
         self, app: web.Application, *, limits: ConnectionLimits | None = None, inherited: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(app, **kwargs)
         self._limits = limits
-        self._inherited = inherited
+        self._is_inherited = inherited
         self._watch_task: asyncio.Task[None] | None = None
 
     async def _make_server(self) -> web.Server:
@@ -362,7 +362,7 @@ class GatewayRunner(web.AppRunner):
         # asyncio drops an accepted connection if the listening socket is closed before the transport exists.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        waiting_sockets = [] if self._inherited else list(map(_accept_waiting, self.sites))
+        waiting_sockets = [] if self._is_inherited else list(map(_accept_waiting, self.sites))
         sites = list(self.sites)
         for site in sites:
             await site.stop()

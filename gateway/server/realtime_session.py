@@ -115,9 +115,11 @@ class RealtimeSession:
         self._settled_event = asyncio.Event()
         self._models = frozenset({inference.model, attempt.target.model})
         self._received_at = self._answered_at = self._loop.time()
-        self._client_open = True
-        self._kept = cast("KeptSession | None", active.exchange)  # ``open_exchange`` makes no other for this operation
-        self._sending = False  # True while a send waits for the client to read
+        self._is_client_open = True
+        self._kept_session = cast(
+            "KeptSession | None", active.exchange
+        )  # ``open_exchange`` makes no other for this operation
+        self._is_sending = False  # True while a send waits for the client to read
 
     def wake(self) -> None:
         """End the session with the error that its attempt was aborted with."""
@@ -190,15 +192,15 @@ class RealtimeSession:
             message = await self._client.receive()
             self._received_at = self._loop.time()
             if message.type not in {WSMsgType.TEXT, WSMsgType.BINARY}:
-                self._client_open = False
+                self._is_client_open = False
                 self._request_end(_parse_client_close(message.type))
                 return
             await self._pass_event(message)
             self._meters.client.note_passed(len(message.data))
 
     async def _pass_event(self, message: WSMessage) -> None:
-        if self._kept is not None and message.type is WSMsgType.TEXT:
-            self._kept.note_event(message.data, sent=False)
+        if self._kept_session is not None and message.type is WSMsgType.TEXT:
+            self._kept_session.note_event(message.data, sent=False)
         try:
             event, data = wire.parse_client_event(_get_text(message), self._models)
         except errors.InvalidRequest as gateway_error:
@@ -305,7 +307,7 @@ class RealtimeSession:
                     self._request_end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down"))
                 elif now_s - self._received_at > IDLE_S:
                     self._request_end(SessionEnd(WSCloseCode.GOING_AWAY, "the session was idle"))
-            elif not self._sending and now_s - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
+            elif not self._is_sending and now_s - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
                 timeout_error = errors.ProviderTimeout("The provider took too long to answer", phase="stream")
                 self._request_end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", timeout_error))
 
@@ -315,7 +317,7 @@ class RealtimeSession:
             self._request_end(
                 SessionEnd(WSCloseCode.POLICY_VIOLATION, "slow frame", "refused", errors.InvalidRequest(message))
             )
-        if self._meters.provider.update_progress(now_s) and not self._sending:
+        if self._meters.provider.update_progress(now_s) and not self._is_sending:
             timeout_error = errors.ProviderTimeout(
                 f"The provider did not complete a large frame in {FRAME_S:.0f} seconds", phase="stream"
             )
@@ -328,19 +330,19 @@ class RealtimeSession:
 
     async def _send_client(self, data: bytes | str, kind: WSMsgType = WSMsgType.TEXT) -> None:
         """Send a frame once the client reads. No-op if the client has disconnected."""
-        if not self._client_open:
+        if not self._is_client_open:
             return
         frame = data.encode() if isinstance(data, str) else data
-        if self._kept is not None and kind is WSMsgType.TEXT:
-            self._kept.note_event(frame, sent=True)
-        self._sending = True
+        if self._kept_session is not None and kind is WSMsgType.TEXT:
+            self._kept_session.note_event(frame, sent=True)
+        self._is_sending = True
         try:
             await self._client.send_frame(frame, kind)
         except ConnectionError:
-            self._client_open = False
+            self._is_client_open = False
             self._request_end(SessionEnd(WSCloseCode.GOING_AWAY, outcome="client_closed"))
         finally:
-            self._sending = False
+            self._is_sending = False
             self._answered_at = self._loop.time()  # restarts the timeout: the provider was not read
 
     async def _send_provider(self, data: bytes | str, kind: WSMsgType = WSMsgType.TEXT) -> None:

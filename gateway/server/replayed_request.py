@@ -162,9 +162,9 @@ class ReplayedRequest(InternalRequest):
         operation: Operation = kept.row.operation  # type: ignore[assignment]  # of a row, so any text
         unparsed = InferenceRequest(operation, kept.model, {}, stream=kept.row.stream)
         super().__init__(services, caller, unparsed, CopyOrigin(replay_of=kept.row.id))
-        self._kept = kept
+        self._kept_body = kept
         self._channel = channel
-        self._patient = patient
+        self._is_patient = patient
         self._answer = forward.ProviderAnswer(b"")
         self._is_cut = False
         self._retry_after_s: float | None = None
@@ -201,7 +201,7 @@ class ReplayedRequest(InternalRequest):
             await services.open_loop_guard().check(context)
         context.route = services.routing.router.find_route_name(context.inference.model)
         context.target_list = targets = self._find_targets()
-        if self._patient:
+        if self._is_patient:
             targets.leave_room()
             services.billing.quota.check_low_priority(context.caller, context.inference)
         await services.billing.quota.admit(context, targets.rank())
@@ -218,7 +218,7 @@ class ReplayedRequest(InternalRequest):
 
     async def _prepare(self) -> None:
         """Parse the request, and load what it only names. Both count in the memory for loaded data."""
-        context, services, kept = self.context, self.services, self._kept
+        context, services, kept = self.context, self.services, self._kept_body
         memory_loan = services.memory.lend(context)
         memory_loan.take(min(kept.memory, memory_loan.room), "The kept body")
         account_id, limit = context.caller.account.id, services.http.max_body_mb * MIB

@@ -257,9 +257,9 @@ class EventStreamResponse:
     """Implements ``proxy.client_stream.ClientStream`` for an aiohttp request."""
 
     __slots__ = (
-        "_chunked",
         "_drain_task",
         "_has_head",
+        "_is_chunked",
         "_protocol",
         "_request",
         "_transport",
@@ -275,7 +275,7 @@ class EventStreamResponse:
         self._wake_future: asyncio.Future[None] | None = None
         self._has_head = False
         self.response = RawResponse()
-        self._chunked = request.version >= HttpVersion11
+        self._is_chunked = request.version >= HttpVersion11
 
     @property
     def full(self) -> bool:
@@ -286,9 +286,9 @@ class EventStreamResponse:
             self.write(data)
             return
         headers = {"Content-Type": media_type, **_STREAM_HEADERS}
-        if self._chunked:
+        if self._is_chunked:
             headers["Transfer-Encoding"] = "chunked"
-        header_block = self.response.build_head(self._request, headers, until_close=not self._chunked)
+        header_block = self.response.build_head(self._request, headers, until_close=not self._is_chunked)
         try:
             self._transport = send_first(
                 self._request, header_block + self._frame(data) if len(data) < SMALL_BODY_BYTES else header_block
@@ -301,13 +301,13 @@ class EventStreamResponse:
             self.write(data)
 
     def _frame(self, data: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(data), data) if data and self._chunked else data
+        return b"%x\r\n%b\r\n" % (len(data), data) if data and self._is_chunked else data
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:
         transport = self._transport
         if not data or transport is None or transport.is_closing():
             return False
-        if not self._chunked:
+        if not self._is_chunked:
             transport.write(data)
         elif framed is not None:
             transport.write(framed)
@@ -362,7 +362,7 @@ class EventStreamResponse:
         if self._transport is None:
             return
         sock = self._transport.get_extra_info("socket")
-        if not self._chunked and sock is not None:
+        if not self._is_chunked and sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OPTION)
         self._transport.abort()
 
@@ -377,7 +377,7 @@ class EventStreamResponse:
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ClientDisconnected
-        last_bytes = self._frame(data) + _LAST_CHUNK if self._chunked else data
+        last_bytes = self._frame(data) + _LAST_CHUNK if self._is_chunked else data
         if last_bytes:
             transport.write(last_bytes)
 

@@ -149,13 +149,16 @@ def list_parsers() -> Iterator[tuple[str, Operation, Middleware]]:
 def list_inference_routes() -> Iterator[tuple[str, Handler]]:
     """Yield all inference routes of ``forward_inference``, with their middlewares from the outermost inwards."""
     replayed_paths = {path for path, *_ in (*_REPLAYED_ROUTES, *_FORM_ROUTES)}
-    for path, operation, parsing in list_parsers():
+    for path, operation, parsing_middleware in list_parsers():
         replay = [replay_response] if path in replayed_paths else []
         handler = _forward_response if path == "/responses" else forward_inference
-        yield path, with_middlewares(handler, [_settle(operation), parsing, *replay, quota])
+        yield (
+            path,
+            with_middlewares(handler, [_make_settling_middleware(operation), parsing_middleware, *replay, quota]),
+        )
 
 
-def _settle(operation: Operation) -> Middleware:
+def _make_settling_middleware(operation: Operation) -> Middleware:
     return partial(settle_request, operation=operation)
 
 

@@ -87,8 +87,12 @@ class ShadowRequests:
         Raises ``GatewayError`` if there is none and none can be made.
         """
         api_keys, name = services.auth.api_keys, services.live_config.effective.config.routing.shadow_account
-        known = api_keys.find_caller(self._key_id)
-        callers = [known] if known is not None and known.account.name == name else api_keys.find_callers(name)
+        known_caller = api_keys.find_caller(self._key_id)
+        callers = (
+            [known_caller]
+            if known_caller is not None and known_caller.account.name == name
+            else api_keys.find_callers(name)
+        )
         if not callers:
             async with self._creation_lock:
                 callers = api_keys.find_callers(name) or await self._create(services, name)

@@ -202,7 +202,9 @@ async def _open_request_services(
         )
     auth = open_auth(base, stored_state.accounts, routing.secret_box, stack)
     http = _build_http_settings(base.options)
-    kept = _open_kept(base, routing.secret_box, jobs, stack)  # before batches, whose last lines may still be kept
+    kept = _open_kept_services(
+        base, routing.secret_box, jobs, stack
+    )  # before batches, whose last lines may still be kept
     batches = CreatedOnce(
         lambda: _make_batches(base, billing, routing, requests, proxy=proxy, auth=auth, files=files, bodies=kept.bodies)
     )
@@ -250,7 +252,9 @@ def _open_operations(
     return _OperationServices(admin, sign_in, metrics, alerts, sinks)
 
 
-def _open_kept(base: BaseServices, secret_box: SecretBox, jobs: JobRunner, stack: AsyncExitStack) -> _KeptServices:
+def _open_kept_services(
+    base: BaseServices, secret_box: SecretBox, jobs: JobRunner, stack: AsyncExitStack
+) -> _KeptServices:
     bodies = CreatedOnce(lambda: _open_bodies(base, secret_box, jobs))
     stack.push_async_callback(_close_store, bodies)
     streams = CreatedOnce(lambda: _open_streams(base))

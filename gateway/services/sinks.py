@@ -54,12 +54,12 @@ def open_sinks(
     sinks: list[Sink] = []
     for index, spec in enumerate(base.options.config.sink):
         send = _open_sender(index, spec, session, load_balancer, clock)
-        source = SinkSource(log, _make_match(spec), kept_bodies if spec.fields == "full" else None)
+        source = SinkSource(log, _make_filter(spec), kept_bodies if spec.fields == "full" else None)
         poll_s = BUCKET_POLL_S if spec.kind == "bucket" else POLL_S
         worker = SinkWorker(spec.name, source, send, states, poll_s=poll_s, clock=clock)
         sinks.append(Sink(spec, worker))
         jobs.start(f"deliver_sink_{spec.name}", storage.deployment.run_once(worker.run))
-    lost_requests = LostRequests({sink.spec.name: _make_match(sink.spec) for sink in sinks}, clock)
+    lost_requests = LostRequests({sink.spec.name: _make_filter(sink.spec) for sink in sinks}, clock)
     return SinkService(sinks, states, clock, lost_requests.count)
 
 
@@ -120,5 +120,5 @@ def _open_kept_bodies(base: BaseServices, bodies: "CreatedOnce[BodyStore]") -> K
     return KeptBodies(read, is_running, clock, settled_for_s)
 
 
-def _make_match(spec: SinkSpec) -> Callable[[RequestRecord], bool]:
+def _make_filter(spec: SinkSpec) -> Callable[[RequestRecord], bool]:
     return lambda row: matches(spec.filter, row)

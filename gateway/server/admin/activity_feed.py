@@ -87,8 +87,8 @@ class ActiveRequestsFeed:
     """
 
     def __init__(self, running: ActiveRequests, ask: AskOthers | None) -> None:
-        self._running = running
-        self._watching: Counter[int | None] = Counter()
+        self._active_requests = running
+        self._watcher_counts: Counter[int | None] = Counter()
         self._snapshots: dict[int | None, ActivityView] = {}
         self._other_views: dict[int | None, OthersView] = {}
         self._query_lock = asyncio.Lock()
@@ -101,13 +101,13 @@ class ActiveRequestsFeed:
     @contextmanager
     def watch(self, scope: int | None) -> Iterator[None]:
         """Register a viewer of the account ``scope``, or of all accounts if None, until the block ends."""
-        self._watching[scope] += 1
+        self._watcher_counts[scope] += 1
         try:
             yield
         finally:
-            self._watching[scope] -= 1
-            if not self._watching[scope]:
-                del self._watching[scope]
+            self._watcher_counts[scope] -= 1
+            if not self._watcher_counts[scope]:
+                del self._watcher_counts[scope]
                 self._snapshots.pop(scope, None)
                 self._other_views.pop(scope, None)
 
@@ -130,7 +130,7 @@ class ActiveRequestsFeed:
         snapshot = self._snapshots.get(scope)
         if snapshot is not None and now_s - snapshot.at < self.tick_s * EARLY_SHARE:
             return snapshot
-        calls = list_running(self._running, scope, now_s)
+        calls = list_running(self._active_requests, scope, now_s)
         if scope in self._other_views:
             calls = merge_calls(calls, self._other_views[scope].calls)
         self.taken += 1

@@ -78,14 +78,14 @@ async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
         key_id=spec.key,
         end_users=None if spec.user is None else find_stored_names(services, spec.user),
         session=spec.session,
-        before_ms=None if spec.before is None else _find_ms(spec.before),
+        before_ms=None if spec.before is None else _convert_to_ms(spec.before),
     )
     detail: dict[str, Any] = {
         name: str(value) for name, value in given_fields.items() if name not in {"user", "session"}
     }
     build_audit = make_audit_builder(request, ", ".join(given_fields), account_id, detail)
-    names_owners = BodyFilter(account_id=body_filter.account_id, end_users=body_filter.end_users)
-    if body_filter == names_owners:
+    owner_filter = BodyFilter(account_id=body_filter.account_id, end_users=body_filter.end_users)
+    if body_filter == owner_filter:
         forget_streams(services, body_filter.account_id, body_filter.end_users)
     deleted_bodies, _, failure = await delete_kept(services, body_filter, build_audit)
     if failure is not None:
@@ -142,6 +142,6 @@ async def _erase_bodies(services: Services, body_filter: BodyFilter, build_audit
         raise StoreUnavailable(message) from error
 
 
-def _find_ms(moment: datetime) -> int:
+def _convert_to_ms(moment: datetime) -> int:
     """Return Unix milliseconds; a time without a zone is UTC."""
     return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)

@@ -241,10 +241,10 @@ async def get_charts(request: AdminRequest) -> Charts:
     )
 
 
-_Read = Callable[[Database, _Selection, _Period, SplitAxis, int], Awaitable[_Numbers]]
+_ReadNumbers = Callable[[Database, _Selection, _Period, SplitAxis, int], Awaitable[_Numbers]]
 
 
-def _find_reader(selection: _Selection, period: _Period) -> _Read:
+def _find_reader(selection: _Selection, period: _Period) -> _ReadNumbers:
     if period.step in MINUTE_STEPS or (selection.subject is not None and period.step == "hour"):
         return _read_rows
     return _read_hours if selection.subject is None else _read_subject_days
@@ -312,14 +312,14 @@ async def _sum_days_before(
     with a part of one.
     """
     since, until = hours
-    begun = range(until // DAY_HOURS * DAY_HOURS, until)
-    whole_days = attrs.evolve(days, since=since // DAY_HOURS, until=begun.start // DAY_HOURS - 1)
-    lines = await SubjectUsageRepository(database).list_days(whole_days) if since < begun.start else []
-    if begun:
+    begun_hours = range(until // DAY_HOURS * DAY_HOURS, until)
+    whole_days = attrs.evolve(days, since=since // DAY_HOURS, until=begun_hours.start // DAY_HOURS - 1)
+    lines = await SubjectUsageRepository(database).list_days(whole_days) if since < begun_hours.start else []
+    if begun_hours:
         reader = selection.open_reader(database, HOUR_MS)
-        if not await reader.has_rows(begun):
+        if not await reader.has_rows(begun_hours):
             return EMPTY_LINE
-        lines.append(await reader.sum_traffic(begun))
+        lines.append(await reader.sum_traffic(begun_hours))
     return reduce(add_lines, lines, EMPTY_LINE)
 
 

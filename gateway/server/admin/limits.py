@@ -223,11 +223,11 @@ class _SubjectReader:
 
     def _build_subject(self, limit: Limit, spending: SubjectSpending) -> LimitSubject:
         owner_text, _, value = spending.subject.partition(":")
-        owner_id, gone = int(owner_text), f"{owner_text} (deleted)"
+        owner_id, deleted_name = int(owner_text), f"{owner_text} (deleted)"
         is_key, key = limit.kind == "key", self.keys.get(owner_id, {})
         return LimitSubject(
-            account=key.get("account", "") if is_key else self.accounts.get(owner_id, gone),
-            subject=key.get("name", gone) if is_key else value or None,
+            account=key.get("account", "") if is_key else self.accounts.get(owner_id, deleted_name),
+            subject=key.get("name", deleted_name) if is_key else value or None,
             limit_usd=spending.cap_nanos / NANOS_PER_USD,
             spent_usd=spending.spent_nanos / NANOS_PER_USD,
             held_usd=spending.held_nanos / NANOS_PER_USD,

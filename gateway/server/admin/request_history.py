@@ -51,12 +51,12 @@ class RequestHistory:
         self._catalog = catalog
         self._router = router
         self._api_keys = directory
-        self._exports: Counter[int | None] = Counter()
+        self._export_counts: Counter[int | None] = Counter()
         self.retry_s = SESSION_CHECK_S
 
     @property
     def exports(self) -> int:
-        return self._exports.total()
+        return self._export_counts.total()
 
     async def get(self, request_id: str, account_id: int | None = None) -> StoredRequest:
         """Return the request with this id, or the only one that begins with it. The prefix ``req_`` is optional.
@@ -95,15 +95,15 @@ class RequestHistory:
     @contextmanager
     def exporting(self, account_id: int | None) -> Iterator[None]:
         """Count an export of one account, or of all (None), until the block ends. Raises ``RateLimited``."""
-        if self._exports[account_id] >= MAX_EXPORTS:
+        if self._export_counts[account_id] >= MAX_EXPORTS:
             raise RateLimited(f"{MAX_EXPORTS} exports are under way already", retry_after_s=30)
-        self._exports[account_id] += 1
+        self._export_counts[account_id] += 1
         try:
             yield
         finally:
-            self._exports[account_id] -= 1
-            if not self._exports[account_id]:
-                del self._exports[account_id]
+            self._export_counts[account_id] -= 1
+            if not self._export_counts[account_id]:
+                del self._export_counts[account_id]
 
 
 async def list_pages(

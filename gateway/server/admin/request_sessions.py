@@ -99,7 +99,7 @@ async def list_request_sessions(request: AdminRequest) -> RequestSessionPage:
     account_id, query = await parse_account(request), request.query
     running = await _count_running(request)
     if "session" in query:
-        keys = await _find_named(request, query["session"], account_id, running)
+        keys = await _find_named_sessions(request, query["session"], account_id, running)
         return RequestSessionPage(data=await _build_sessions(request, keys, running), next=None)
     session_filter = SessionFilter(
         account_id,
@@ -173,13 +173,13 @@ async def _find_session(request: AdminRequest, running: Counter[SessionKey]) -> 
     subject = request.match_info["id"]
     account, _, session = subject.partition(":")
     if is_number(account) and session and len(subject) <= _MAX_ID_CHARS and request.actor.may_see(int(account)):
-        keys = await _find_named(request, session, int(account), running)
+        keys = await _find_named_sessions(request, session, int(account), running)
         if keys:
             return keys[0]
     raise NotFound(f"No session has the id {subject[:_MAX_ID_CHARS]!r}", param="id")
 
 
-async def _find_named(
+async def _find_named_sessions(
     request: AdminRequest, session: str, account_id: int | None, running: Counter[SessionKey]
 ) -> list[SessionKey]:
     """Return the sessions of this name that have requests, a budget or an end; of one account, or of all."""
@@ -202,7 +202,7 @@ async def _build_sessions(
     names, budgets = await services.auth.accounts.name_accounts(), services.billing.limits.budgets
     subjects = [f"{account_id}:{session}" for account_id, session in keys]
     states = {} if budgets is None else await budgets.states.list_states(subjects)
-    held = {} if budgets is None else await _find_held(request, budgets, list(states))
+    held = {} if budgets is None else await _find_held_nanos(request, budgets, list(states))
     spent = await LimitCounters(services.storage.database).list_spent(SESSION_BUDGET.counter, list(states), 0)
     sessions = []
     for (account_id, session), subject in zip(keys, subjects, strict=True):
@@ -215,7 +215,7 @@ async def _build_sessions(
     return sessions
 
 
-async def _find_held(request: AdminRequest, budgets: RequestBudgets, subjects: Sequence[str]) -> dict[str, int]:
+async def _find_held_nanos(request: AdminRequest, budgets: RequestBudgets, subjects: Sequence[str]) -> dict[str, int]:
     """Return what is reserved for the requests of each session; in a cluster, what is set aside for all nodes."""
     database = request.services.storage.database
     if database.credit is None:

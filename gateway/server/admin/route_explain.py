@@ -135,7 +135,7 @@ class RouteExplainer:
         self, caller: Caller, route: Route, operation: Operation, room: RemainingOfCaller | None
     ) -> Sequence[ExplainedStep]:
         list_channels = partial(self.list_channels, caller, operation=operation)
-        return StepWalk(list_channels, operation, self.traits, _find_left(room)).explain(route)
+        return StepWalk(list_channels, operation, self.traits, _find_left_usd(room)).explain(route)
 
     def _explain_affinity(self, caller: Caller, models: Sequence[str], operation: Operation) -> ExplainedAffinity:
         settings = self.load_balancer.settings
@@ -347,7 +347,7 @@ def _refuse(channel: Channel, reason: str) -> UnusedChannel:
     return build_view(UnusedChannel, channel, channel=channel.name, reason=reason)
 
 
-def _find_left(room: RemainingOfCaller | None) -> float | None:
+def _find_left_usd(room: RemainingOfCaller | None) -> float | None:
     """Return the dollars that are left to a key and its account; None if unlimited."""
     left = [] if room is None else [owner.left_usd for owner in (room.key, room.account) if owner.left_usd is not None]
     return min(left, default=None)

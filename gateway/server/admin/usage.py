@@ -208,7 +208,7 @@ async def export_usage(request: AdminRequest) -> web.StreamResponse:
 async def build_report(request: AdminRequest) -> UsageReport:
     """Build the report that the query asks for. Raises ``InvalidRequest``, ``NotFound`` and ``Forbidden``."""
     await request.services.billing.flusher.store_waiting()
-    axis_name = _parse_by(request)
+    axis_name = _parse_axis_name(request)
     kind, _, tag = axis_name.partition(":")
     for subject_kind in _SUBJECT_KINDS:
         if kind == subject_kind:
@@ -302,7 +302,7 @@ async def get_facets(request: AdminRequest) -> FacetsView:
     )
 
 
-def _parse_by(request: AdminRequest) -> str:
+def _parse_axis_name(request: AdminRequest) -> str:
     axis = request.query.get("by", "day")
     is_tag = axis.startswith(_TAG_PREFIX) and find_tag_problem(axis.removeprefix(_TAG_PREFIX), "value") is None
     if axis not in {*_ALL_AXES, "user", "session"} and not is_tag:

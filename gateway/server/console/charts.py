@@ -120,14 +120,14 @@ def _add_axes(content: ChartContent, shapes: Sequence[Shape], top: float) -> Cha
 
 
 def _stack_bars(series: Sequence[Series], count: int, top: float) -> Iterator[tuple[Series, str]]:
-    feet = [float(HEIGHT)] * count
+    bottoms = [float(HEIGHT)] * count
     for line in series:
         parts = []
         for index, value in enumerate(line.values):
             height = max(value or 0, 0) / top * HEIGHT
             if height:
-                parts.append(f"M{_find_x(index)} {_format_coordinate(feet[index])}v{_format_coordinate(-height)}")
-                feet[index] -= height
+                parts.append(f"M{_find_x(index)} {_format_coordinate(bottoms[index])}v{_format_coordinate(-height)}")
+                bottoms[index] -= height
         yield line, "".join(parts)
 
 

@@ -90,8 +90,8 @@ def _list_places(route: RouteDetails) -> Mapping[str, _Place]:
     places: dict[str, _Place] = {}
     for served in route.served:
         step_models = [other for other in route.served if other.step == served.step]
-        main = max(step_models, key=lambda other: other.weight)
-        main_names = frozenset({main.model, *(channel.upstream_model for channel in main.channels)})
+        main_model = max(step_models, key=lambda other: other.weight)
+        main_names = frozenset({main_model.model, *(channel.upstream_model for channel in main_model.channels)})
         place = _Place(served.step, served.weight / sum(other.weight for other in step_models), main_names)
         for name in {served.model, *(channel.upstream_model for channel in served.channels)}:
             places.setdefault(name, place)

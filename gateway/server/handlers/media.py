@@ -87,7 +87,7 @@ class FileResponse(web.FileResponse):
     def __init__(self, media: Media, headers: Mapping[str, str]) -> None:
         super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers={**_build_headers(media), **headers})
         self._opened_file: io.BufferedReader | None = None
-        self._cancelled = False
+        self._is_cancelled = False
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
         if self.prepared:
@@ -95,7 +95,7 @@ class FileResponse(web.FileResponse):
         try:
             return await super().prepare(request)
         except asyncio.CancelledError:  # aiohttp leaks a file that a thread is just opening
-            self._cancelled = True
+            self._is_cancelled = True
             self._close_cancelled()
             raise
 
@@ -106,7 +106,7 @@ class FileResponse(web.FileResponse):
         return response_parts
 
     def _close_cancelled(self) -> None:
-        if self._cancelled and self._opened_file is not None:
+        if self._is_cancelled and self._opened_file is not None:
             self._opened_file.close()
 
     async def _prepare_headers(self) -> None:

@@ -57,13 +57,13 @@ async def post_quote(request: web.Request) -> web.StreamResponse:
     hold_s = parse_number(request.query, "hold_s") or 0
     if hold_s > MAX_HOLD_S:
         raise InvalidRequest(f"'hold_s' must be at most {MAX_HOLD_S}", param="hold_s")
-    operation, parsing = _find_endpoint(request.query.get("endpoint", DEFAULT_ENDPOINT))
+    operation, parsing_middleware = _find_endpoint(request.query.get("endpoint", DEFAULT_ENDPOINT))
     if operation == "videos":
         if hold_s:
             raise InvalidRequest("'hold_s' is not available for videos: quote without a hold", param="hold_s")
-        handler = with_middlewares(_answer, [parsing, _route_video])
+        handler = with_middlewares(_answer, [parsing_middleware, _route_video])
     else:
-        handler = with_middlewares(_answer, [parsing, partial(quota, admit=_quote_targets)])
+        handler = with_middlewares(_answer, [parsing_middleware, partial(quota, admit=_quote_targets)])
     active = request[INFERENCE] = QuotedInference(request, operation, hold_s)
     try:
         return await handler(request)
@@ -76,9 +76,9 @@ async def post_quote(request: web.Request) -> web.StreamResponse:
 
 def _find_endpoint(endpoint: str) -> tuple[Operation, Middleware]:
     """Return the operation of a path, and the middleware that parses its body. Raises ``InvalidRequest``."""
-    for path, operation, parsing in list_parsers():
+    for path, operation, parsing_middleware in list_parsers():
         if endpoint == f"/v1{path}":
-            return operation, parsing
+            return operation, parsing_middleware
     if endpoint == VIDEOS_ENDPOINT:
         return "videos", partial(parse_video, parse_json=parse_videos_inference, parse_fields=parse_videos_form)
     method_parts = parse_method_path(endpoint)

@@ -120,16 +120,21 @@ def list_chapters(document: Mapping[str, Any]) -> list[Chapter]:
         for method, fields in methods.items():
             operations[fields["tags"][0]].append(_parse_operation(method.upper(), path, fields, document))
     return [
-        Chapter(_slug(tag["name"]), _title(tag["name"]), tag.get("description", ""), tuple(operations[tag["name"]]))
+        Chapter(
+            _make_slug(tag["name"]),
+            _format_title(tag["name"]),
+            tag.get("description", ""),
+            tuple(operations[tag["name"]]),
+        )
         for tag in document["tags"]
     ]
 
 
-def _slug(tag: str) -> str:
+def _make_slug(tag: str) -> str:
     return re.sub(r"[^a-z]+", "-", tag.lower()).strip("-")
 
 
-def _title(tag: str) -> str:
+def _format_title(tag: str) -> str:
     title = tag.removeprefix(PREFIX)
     return title[:1].upper() + title[1:]
 

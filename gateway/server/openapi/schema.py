@@ -6,54 +6,54 @@ from typing import Any
 Schema = Mapping[str, Any]
 
 
-def _schema(**fields: Any) -> Schema:
+def _build_schema(**fields: Any) -> Schema:
     return fields
 
 
-ANYTHING: Schema = _schema()
-TEXT: Schema = _schema(type="string")
-INTEGER: Schema = _schema(type="integer")
-COUNT: Schema = _schema(type="integer", minimum=0)
-NUMBER: Schema = _schema(type="number")
-FLAG: Schema = _schema(type="boolean")
-MOMENT: Schema = _schema(type="string", format="date-time")
-NOTHING: Schema = _schema(type="null")
+ANYTHING: Schema = _build_schema()
+TEXT: Schema = _build_schema(type="string")
+INTEGER: Schema = _build_schema(type="integer")
+COUNT: Schema = _build_schema(type="integer", minimum=0)
+NUMBER: Schema = _build_schema(type="number")
+FLAG: Schema = _build_schema(type="boolean")
+MOMENT: Schema = _build_schema(type="string", format="date-time")
+NOTHING: Schema = _build_schema(type="null")
 
 
 def one_of(*values: str) -> Schema:
     """Return the schema of a string that is one of ``values``."""
-    return _schema(type="string", enum=list(values))
+    return _build_schema(type="string", enum=list(values))
 
 
 def maybe(schema: Schema) -> Schema:
     """Return the schema of null or what fits ``schema``."""
-    return _schema(anyOf=[dict(schema), dict(NOTHING)])
+    return _build_schema(anyOf=[dict(schema), dict(NOTHING)])
 
 
 def either(*schemas: Schema) -> Schema:
     """Return the schema of a value that fits one of ``schemas``."""
-    return _schema(anyOf=[dict(schema) for schema in schemas])
+    return _build_schema(anyOf=[dict(schema) for schema in schemas])
 
 
 def array(items: Schema) -> Schema:
     """Return the schema of a list of ``items``."""
-    return _schema(type="array", items=dict(items))
+    return _build_schema(type="array", items=dict(items))
 
 
 def table(values: Schema) -> Schema:
     """Return the schema of an object with any names and these ``values``."""
-    return _schema(type="object", additionalProperties=dict(values))
+    return _build_schema(type="object", additionalProperties=dict(values))
 
 
 def record(**fields: Schema) -> Schema:
     """Return the schema of an object with exactly ``fields``, all required."""
     properties = {name: dict(schema) for name, schema in fields.items()}
-    return _schema(type="object", properties=properties, required=list(properties), additionalProperties=False)
+    return _build_schema(type="object", properties=properties, required=list(properties), additionalProperties=False)
 
 
 def allow(schema: Schema, **fields: Schema) -> Schema:
     """Return the record ``schema`` with ``fields`` as further, optional fields."""
-    return _schema(
+    return _build_schema(
         **{
             **schema,
             "properties": {
@@ -66,7 +66,7 @@ def allow(schema: Schema, **fields: Schema) -> Schema:
 
 def explain(schema: Schema, description: str) -> Schema:
     """Return ``schema`` with a description."""
-    return _schema(**{**schema, "description": description})
+    return _build_schema(**{**schema, "description": description})
 
 
 def listing(items: Schema) -> Schema:

@@ -93,11 +93,11 @@ def name_kind(schema: Schema, document: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(name_kind(option, document) for option in schema["anyOf"]))
     kinds = schema.get("type", "anything")
-    words = [_name_plain(kind, schema, document) for kind in (kinds if isinstance(kinds, list) else [kinds])]
+    words = [_name_plain_type(kind, schema, document) for kind in (kinds if isinstance(kinds, list) else [kinds])]
     return ", ".join((" or ".join(words), *_list_limits(schema)))
 
 
-def _name_plain(kind: str, schema: Schema, document: Mapping[str, Any]) -> str:
+def _name_plain_type(kind: str, schema: Schema, document: Mapping[str, Any]) -> str:
     if kind == "array" and schema.get("items"):
         member_schema = resolve(schema["items"], document)
         type_name = member_schema.get("type")
