@@ -128,8 +128,8 @@ def find_burning_limits(
 ) -> Iterator[Condition]:
     """Yield the limits that the last hour's pace uses up in less than 1 / ``factor`` of what is left of the window.
 
-    The spending of the last hour is that of the running hour, and a share of that of the hour before: the minutes that
-    are missing to sixty.
+    The spending of the last hour is that of the running hour, and the share of the hour before that falls within the
+    last sixty minutes.
     """
     hour = now_s // HOUR_S
     earlier_share = 1 - now_s % HOUR_S / HOUR_S

@@ -48,7 +48,7 @@ class ActiveInference:
         form: the multipart body, whose files exist until the form is closed; None if the body is JSON.
         has_rare_headers: whether a header names an end user, a session, tags, a budget, a quote, a request id, an
             idempotency key or the use of caches, or says whether the stream can be taken up again. Most requests have
-            none of them, and one look at all names replaces a look for each.
+            none of them, so a single check of all names saves one check for each.
         task: runs the request; None once the request has ended.
         cancelled: whether an operator or a member has cancelled the request.
         stopped: whether the task itself was cancelled, because no attempt was in progress.
@@ -178,7 +178,7 @@ class ActiveInference:
         self.settle("completed" if error is None else find_outcome(error), error)
 
     def settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
-        """Charge and record the request, once. Without any ``await``, so a cancellation cannot interrupt it."""
+        """Charge and record the request, once. The method has no ``await``, so a cancellation cannot interrupt it."""
         context, services, drain = self.context, self.services, self._drain
         services.active_requests.calls.pop(context.id, None)
         if drain is not None:

@@ -72,7 +72,7 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
 
 
 async def _stream_background(request: web.Request, active: ActiveInference, store_response: Keep) -> web.StreamResponse:
-    """Stream a response that goes on without its client, and store it: at first as in progress, at last as it ended."""
+    """Stream a response that goes on without its client, and store it, first in progress, then as it ended."""
     services, ctx = active.services, active.context
     final_responses = list[bytes]()
     open_response = _prepare(services, active, final_responses.append) | {"status": "in_progress"}

@@ -84,7 +84,8 @@ class RawResponse(web.StreamResponse):
 class BareResponse(web.Response):
     """A response without the ``Server`` header.
 
-    For responses sent outside the application, which get no ``on_response_prepare`` signal (``add_common_headers``).
+    Used for responses sent outside the application, which get no ``on_response_prepare`` signal
+    (``add_common_headers``).
     """
 
     async def _prepare_headers(self) -> None:

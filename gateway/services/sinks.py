@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # only if bodies are kept
 MAX_MOVE_WAIT_S = 600.0
 """How long after its settlement a request waits for its bodies while they are not in the shared store.
 
-Also for a segment that cannot be read although the shared store answers.
+The same holds for a segment that cannot be read although the shared store answers.
 """
 MAX_OUTAGE_WAIT_S = 86_400.0
 """How long after its settlement a request waits for a shared store that does not answer."""

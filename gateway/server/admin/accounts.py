@@ -104,7 +104,7 @@ class KeyFields:
 
 @frozen(kw_only=True)
 class KeyView(KeyFields):
-    """A key. Of its secret only the last four characters are shown."""
+    """A key. Only the last four characters of its secret are shown."""
 
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
 

@@ -28,7 +28,7 @@ _SCALAR_SCHEMAS: Mapping[Any, s.Schema] = {Any: s.ANYTHING, str: s.TEXT, bool: s
 
 @frozen
 class InForceView:
-    """At how many nodes of a cluster a change is in force, after so many milliseconds."""
+    """The number of ``nodes``, ``of`` all live ones, at which a change was in force after ``ms`` milliseconds."""
 
     nodes: Count
     of: Count

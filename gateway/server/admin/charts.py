@@ -353,7 +353,7 @@ async def _parse_selection(request: AdminRequest) -> _Selection:
 
 
 def _parse_subject(query: Mapping[str, str]) -> SubjectFilter | None:
-    """Return the end user or tag that is asked for, for no days yet. Raises ``InvalidRequest``."""
+    """Return the end user or tag of the query, without days; None without one. Raises ``InvalidRequest``."""
     end_user, tag = query.get("end_user"), query.get("tag")
     if end_user == "" or (end_user is not None and tag is not None):
         raise InvalidRequest("Give the name of an end user, or a tag", param="end_user")

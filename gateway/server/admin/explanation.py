@@ -70,8 +70,8 @@ ScoreUnit = Literal["seconds", "seconds_per_token", "usd_per_million_tokens"]
 class ExplainedScore:
     """What a balance by measurement compares; lower is better.
 
-    ``amount`` is null if it is not measured yet: the channel is tried. Of two channels, the one with the lower
-    ``amount / success_share * (running + 1) / share`` gets the request. ``is_last`` is true for the channel with the
+    ``amount`` is null if it is not measured yet: the channel is tried. Between two channels, the request goes to the
+    one with the lower ``amount / success_share * (running + 1) / share``. ``is_last`` is true for the channel with the
     last request, which keeps the next ones until another is clearly better.
     """
 
@@ -129,7 +129,7 @@ class RemainingOfCaller:
 
 @frozen
 class KeyName:
-    """A key."""
+    """A key, by its id, name and account."""
 
     id: int
     name: str

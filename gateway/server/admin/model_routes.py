@@ -126,8 +126,8 @@ class ModelComparison:
 
     ``model`` is the provider's name. The means are of completed requests, and null without one.
 
-    Of copies, ``compared`` tells how many answers were compared with those that callers got. ``mean_agreement`` is the
-    mean share of words that both answers have, from 0 to 1, in any order and with those of tool calls; null without
+    For copies, ``compared`` is the number of answers that were compared with those of callers. ``mean_agreement`` is
+    the mean share of words that both answers have, from 0 to 1, in any order and with those of tool calls; null without
     any. ``same_text`` of the compared had an equal text apart from case and spaces, ``same_tools`` equal tool calls
     (or both none), ``same_finish`` ended for the same reason.
     """

@@ -101,8 +101,8 @@ class RouteExplainer:
     ) -> Explanation:
         """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions.
 
-        ``fallback``: a model that is taken for a last step after those of ``model``. ``draft``: the route that is taken
-        for the one of its name.
+        ``fallback``: the model of a last step after those of ``model``. ``draft``: a route that replaces the one of its
+        name.
         """
         asking_caller = caller or UNRESTRICTED_CALLER
         route = self.router.routes.get(model) if draft is None else draft

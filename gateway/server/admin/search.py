@@ -17,7 +17,7 @@ SearchKind = Literal["request", "end_user", "account", "key", "member", "model",
 MAX_MATCHES = 6
 """Maximum number of matches of each kind."""
 _USER_DAYS = 7
-"""For how many days the requests of an end user are looked for, today included."""
+"""Number of days, today included, whose requests are searched for an end user."""
 _REQUEST_ID_PATTERN = re.compile(r"req_[0-9a-z]+|[0-9a-f]{6,}", re.IGNORECASE)
 
 

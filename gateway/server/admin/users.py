@@ -38,7 +38,7 @@ class ForgottenUser:
     """What was renamed: the random ``name`` that stands for the user now, and the number of places.
 
     ``sums`` are those of days, ``videos`` the receipts of jobs, ``audit`` the rows of changed keys in the audit log.
-    The kept bodies of so many requests (``bodies``) were deleted, and so many cached ``answers``.
+    ``bodies`` is the number of requests whose kept bodies were deleted, ``answers`` that of deleted cached answers.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The geometry of charts: stacked bars and lines over time, which a template renders as SVG.
 
-A plot has ``BUCKET`` units for each bucket and is ``HEIGHT`` high. It is stretched to the width that the page has, the
-texts around it are not. A bar is a thick stroke, which takes half the bytes of a rectangle. ``static/charts.js`` adds a
+A plot has ``BUCKET`` units for each bucket and is ``HEIGHT`` high. It is stretched to the width of the page; the texts
+around it are not. A bar is a thick stroke, which takes half the bytes of a rectangle. ``static/charts.js`` adds a
 tooltip, zooming and hiding of series; without it a chart is complete.
 """
 

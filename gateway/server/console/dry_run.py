@@ -28,7 +28,7 @@ class DryRun:
 async def ask_dry_run(request: web.Request, model: str, operation: Operation = "chat") -> DryRun:
     """Explain the request to ``model``, a model or a route, that the page's query describes.
 
-    Of the keys to choose from only the first ``_MAX_KEYS`` are loaded.
+    Only the first ``_MAX_KEYS`` of the keys to choose from are loaded.
     """
     asked = {field: request.query.get(field, "") for field in _FIELDS}
     explanation, keys = await asyncio.gather(

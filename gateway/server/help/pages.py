@@ -22,7 +22,7 @@ from gateway.server.console.static_files import find_static
 
 HELP_PATH = "/help"
 DOCUMENTED_ADDRESS = "http://127.0.0.1:8080"
-"""The address in the examples, which readers see as that of their gateway."""
+"""The gateway's address in the examples. Readers see the address of their own gateway instead."""
 _INDEX_NAME = "index"
 _SUFFIX = ".md"
 _NON_WORD_PATTERN = re.compile(r"[^\w\s-]")

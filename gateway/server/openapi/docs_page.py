@@ -21,7 +21,7 @@ from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind,
 from gateway.server.sessions import CONSOLE_HEADER
 
 ADDRESS = "https://gateway.invalid"
-"""Stands for the gateway's address in the cached page."""
+"""The placeholder for the gateway's address in the cached page."""
 _RIGHTS_TEXTS: Mapping[str, str] = {
     "key": "with a key",
     "anyone": "open to anyone",
@@ -48,7 +48,7 @@ class DocsBody:
 
 @frozen
 class DocsResponse:
-    """One response."""
+    """One response of an operation, as the page shows it."""
 
     status: str
     about: str
