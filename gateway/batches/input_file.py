@@ -17,7 +17,7 @@ PIECE_BYTES = 1024 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 ParsedLine = tuple[int, BatchLine | LineError]
-"""The number of a line, from 1, and its content."""
+"""The number of a line, from 1, and its content or its error."""
 CheckModel = Callable[[BatchLine], GatewayError | None]
 """Returns the error if the batch's key must not use a line's model; None if it may."""
 
@@ -38,7 +38,7 @@ class CheckedInput:
 async def read_lines(
     path: Path, endpoint: str, max_line_bytes: int, memory: MemoryBudget
 ) -> AsyncGenerator[ParsedLine, None]:
-    """Yield the non-blank lines of an input file with their numbers. Raises ``OSError``.
+    """Yield the non-blank lines of an input file, or their errors, with their numbers. Raises ``OSError``.
 
     Lines are read in groups; the memory for each group is borrowed from ``memory``.
     """
@@ -89,7 +89,7 @@ def _parse_piece(raw_lines: list[bytes], earlier_lines: int, endpoint: str, max_
 
 
 async def check_input(lines: AsyncIterator[ParsedLine], check_model: CheckModel) -> CheckedInput:
-    """Count and check the lines. After ``MAX_ERRORS`` errors lines are only counted."""
+    """Count and check the lines. After ``MAX_ERRORS`` errors lines are only counted, up to ``MAX_LINES`` + 1."""
     total, errors = 0, list[BatchError]()
     custom_ids, models = set[str](), dict[str, GatewayError | None]()
     async for number, line in lines:

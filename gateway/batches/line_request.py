@@ -68,7 +68,7 @@ class BatchStopped(Exception):
 
 
 class KeepRules(Protocol):
-    """Says of which requests bodies are kept, unless a key has a rule of its own; None: of none."""
+    """Gives the rule by which bodies are kept for keys without a rule of their own; None: no bodies are kept."""
 
     @property
     def keep_bodies(self) -> str | None: ...

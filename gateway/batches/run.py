@@ -29,7 +29,7 @@ from gateway.storage.batches import BatchRepository
 from gateway.storage.file_folder import make_client_id
 
 COMMIT_LINES = 500
-"""Results without a request that are collected for one commit."""
+"""How many lines without a request have their results collected for one commit."""
 MAX_EXPIRY_CHECK_S = 60.0
 """How often a batch checks whether it has expired: the system clock may change."""
 STOP_CHECK_S = 1.0
@@ -182,7 +182,10 @@ class BatchRun:
                 yield parsed_line
 
     async def _send_lines(self, done_ids: set[str]) -> None:
-        """Start every line that is not marked as sent and has no result, that is, whose id is not in ``done_ids``."""
+        """Start every line that is not marked as sent and whose id is not in ``done_ids``: it has no result yet.
+
+        Lines that are marked, or may no longer begin, get an error as their result.
+        """
         number = 0
         async with aclosing(self._open()) as lines:
             async for _, line in lines:
@@ -197,7 +200,7 @@ class BatchRun:
                     await self._skip(number, line, *self._find_reason())
 
     def _find_reason(self) -> tuple[str, str]:
-        """Return code and message for a line that does not begin: its batch was cancelled or has expired."""
+        """Return code and message for a line whose batch was cancelled or has expired; note the time of an expiry."""
         if "cancelling_at" in self.batch.times:
             return "batch_cancelled", _CANCELLED_TEXT
         if "expired_at" not in self.batch.times:
@@ -210,7 +213,7 @@ class BatchRun:
             await self._journal.change()
 
     async def _begin_line(self, number: int, line: BatchLine) -> bool:
-        """Begin a line once a slot is free and its rate limits allow it; return False if it may not begin."""
+        """Begin a line or store its refusal, once a slot and rate limits allow; return False if it may not begin."""
         slot, is_started = Slot(self._services.slots), False
         if self._is_stopping() or not await self._own_slots.acquire(self._stop_event):
             return False

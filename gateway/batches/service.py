@@ -36,10 +36,10 @@ RESTART_PAUSE_S = 10.0
 CHECK_INTERVAL_S = 5.0
 """How often a node looks for batches that other nodes have released; nodes also wake each other."""
 LOST_AFTER_S = 60.0
-"""Longer than a restart takes."""
+"""Default of ``lost_after_s``: longer than a restart takes."""
 _CLOSE_TIMEOUT_S = 30.0
 _REQUESTS_PER_STEP = 64
-"""Requests written at a time."""
+"""How many requests of a message batch are written to its file at a time."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -168,7 +168,7 @@ class BatchService:
     ) -> Batch:
         """Store the requests of a message batch as a file, and start the batch.
 
-        ``headers`` are Anthropic's headers of each request.
+        ``headers`` are Anthropic's headers of each request. Raises ``RateLimited`` if the account has too many batches.
         """
         await self._check_room(caller)
         batch_id, files = make_client_id(MESSAGES_PREFIX), self._services.files

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class LineSlots:
-    """Slots for the lines of all batches, which are given in the order of the requests.
+    """Slots for the lines of all batches. Waiting lines get slots in the order in which they asked.
 
     Attributes:
         limit: returns the current number of slots.

@@ -10,8 +10,8 @@ end as with "drain", to get the usage that the provider reports. If that does no
 cancelled, the prompt costs the amount reserved for it, because a client could end each of its requests that way. If the
 provider breaks off, the client did not cause that, and the unknown part is not charged.
 
-A background stream continues at its provider when the connection ends. The gateway reads it to its end. If it does not
-get that far, the stream costs the reserved answer.
+A background stream continues at its provider when the connection ends. The gateway reads the stream to its end. If the
+gateway does not get that far, the stream costs the reserved answer.
 
 A client that gets an answer pays only for that answer. Failed attempts before it are free, because failover is the
 operator's choice.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 MAX_BALANCE_NANOS = 2**62
-"""The largest quota including credits. The sum of two is still a signed 64-bit integer."""
+"""The largest quota including credits, in nano-USD. A signed 64-bit integer holds almost twice as much."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -113,7 +113,7 @@ class AccountingService:
         await self.close()
 
     def drop_gone(self, existing: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
-        """Drop the balances of deleted keys and accounts, ``gone``. ``existing`` are the ids of all that exist."""
+        """Drop balances, zones and limits of deleted keys and accounts. ``existing`` are the ids of all that exist."""
         self._balances.drop_gone(existing, gone)
         for owner, ids in gone.items():
             for owner_id in ids:
@@ -131,7 +131,7 @@ class AccountingService:
             load("billing.zone_days:set_zones")(zoned_accounts, callers, balances, self._limits)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
-        """Make later results right: wait while the current day is being read, and read balances shared with nodes.
+        """Bring balances up to date: wait while the current day is being read, and read those shared with nodes.
 
         Raises ``StoreUnavailable``.
         """

@@ -109,7 +109,7 @@ class Balances:
         self._latest_day = max(self._latest_day, self._day.number, latest or 0)
 
     def _knows(self, day: UtcDay) -> bool:
-        """Return whether the balances contain all spending of ``day``, which is a known day or has no spending yet."""
+        """Return whether the balances contain all spending of ``day``: the day is known, or has no spending yet."""
         if self.zones and not self._knows_windows(day):
             return False
         if day.number <= self._latest_day:
@@ -163,7 +163,7 @@ class Balances:
                 month.add(spent.month_nanos, spent.month_credit_nanos)
 
     def _list_amounts(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
-        """Yield each line's balances with the amounts to add. A key's credit does not count for its account."""
+        """Yield each ``Spending``'s balances with the amounts to add. A key's credit does not count for its account."""
         for spent in spending:
             if self.is_gone("account", spent.account_id):
                 continue
@@ -269,7 +269,7 @@ class Balances:
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
         """Try to raise a reservation to ``nanos`` after ``reservation.extend``. Return whether this awaited the store.
 
-        A single process has no more to give. If less than ``nanos`` is left, the request may exceed a limit, and each
+        A single process never does so. If less than ``nanos`` is left, the request may exceed a limit, and each
         balance allows only one such request at a time. Raises ``QuotaExceeded`` if another one is running.
         """
         short_balances = reservation.list_short_balances(nanos, self.today)

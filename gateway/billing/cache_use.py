@@ -10,10 +10,10 @@ from gateway.routing.target import Target
 
 @attrs.define(eq=False)
 class CacheUse:
-    """What a request has from the cache. Those that joined another pay the same as for a hit.
+    """What a request has from the cache. A request that joined another one pays the same as for a hit.
 
     Attributes:
-        target: the target whose answer is given, at the price of now; None: a provider is asked.
+        target: the target whose answer is given, at its current price; None: a provider is asked.
         answered: the model named in that answer; see ``Attempt.answered``.
         hit_price_ppm: the share of the price that is charged, in parts per million.
         saved_nanos: what a given answer has saved, once it is charged.
@@ -26,7 +26,7 @@ class CacheUse:
     saved_nanos: int = 0
 
     def charge(self, ctx: RequestContext) -> int:
-        """Return what a given answer costs, in nano-USD; 0 if none was given."""
+        """Return what a given answer costs, in nano-USD, and set ``saved_nanos``; 0 if none was given."""
         if self.target is None:
             return 0
         price = self.target.charge(self.answered, ctx.usage, ctx.inference)

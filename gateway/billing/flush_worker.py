@@ -44,7 +44,7 @@ class LedgerFlusher:
         commit_delay_s: float = COMMIT_DELAY_S,
     ) -> None:
         self._commit_delay_s = commit_delay_s
-        self._storing = set[asyncio.Task[bool]]()
+        self._storing_tasks = set[asyncio.Task[bool]]()
         self._write_queue = write_queue
         self._ledger = ledger
         self._journal = journal
@@ -68,8 +68,8 @@ class LedgerFlusher:
         """Store the waiting rows before a read. Return after ``MAX_WAIT_S`` even if they are not stored."""
         if self._write_queue or self._write_queue.writing.locked():
             task = asyncio.get_running_loop().create_task(self._store_batch())
-            self._storing.add(task)
-            task.add_done_callback(self._storing.discard)
+            self._storing_tasks.add(task)
+            task.add_done_callback(self._storing_tasks.discard)
             await asyncio.wait({task}, timeout=MAX_WAIT_S)
 
     async def flush(self) -> bool:

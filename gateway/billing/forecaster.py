@@ -15,7 +15,7 @@ from gateway.domain.forecast import (
 from gateway.storage.traffic import TrafficRepository
 
 MAX_FORECASTS = 200
-"""Each forecast reads sums of its own, so a list has at most so many."""
+"""Maximum of forecasts in a list, because each forecast reads sums of its own."""
 
 
 class SpendingForecaster:
@@ -26,7 +26,7 @@ class SpendingForecaster:
         self._clock = clock
 
     async def forecast_limits(self, limit_uses: Iterable[LimitUse], count: int) -> Sequence[tuple[LimitUse, Forecast]]:
-        """Return the forecasts of the ``count`` most used limits (at most ``MAX_FORECASTS``), the first reached first.
+        """Return the forecasts of the ``count`` most used limits (at most ``MAX_FORECASTS``), earliest first.
 
         Raises ``StoreUnavailable``.
         """

@@ -23,8 +23,8 @@ class UserRenaming:
         new_name: the random name.
         account_id: the only account whose user is meant; None: the user of that name in all accounts.
         until_ms: only requests that have started until then are renamed, in Unix milliseconds.
-        is_on_node: whether this is a node of a cluster. What a job counts for keeps its name there: the database has
-            set money aside under that name.
+        is_on_node: whether this is a node of a cluster. There, the charges of a job keep the former name: the database
+            has set money aside under that name.
     """
 
     names: frozenset[str]
@@ -37,7 +37,7 @@ class UserRenaming:
         return end_user in self.names and self.account_id in {None, account_id}
 
     def rename_row(self, row: RequestRecord) -> RequestRecord:
-        """Return the row with the new name if it is of this user and has started before."""
+        """Return the row with the new name if it is of this user and started no later than ``until_ms``."""
         if row.started_ms > self.until_ms or not self.covers(row.account_id, row.end_user):
             return row
         charges = row.limit_charges

@@ -19,7 +19,7 @@ async def list_problems(
     queue: WriteQueue,
     now_s: float,
 ) -> list[str]:
-    """Return what does not agree in the sums of limits. The caller holds ``queue.writing``.
+    """Return what does not agree in the sums of limits. ``queue.writing`` must be held.
 
     Raises ``StoreUnavailable``.
     """
@@ -55,9 +55,13 @@ def list_node_problems(
 ) -> list[str]:
     """Return what does not agree in this node's reservations, and in the sums of limits that all nodes share."""
     return _check_balances(books, reservations) + [
-        _describe_counter((wrong.counter, wrong.subject, wrong.start_s), wrong.counted_nanos, wrong.charged_nanos)
-        for wrong in differences
-        if wrong.start_s >= find_kept_since(wrong.counter, now_s)
+        _describe_counter(
+            (difference.counter, difference.subject, difference.start_s),
+            difference.counted_nanos,
+            difference.charged_nanos,
+        )
+        for difference in differences
+        if difference.start_s >= find_kept_since(difference.counter, now_s)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Parses the fields of a limit as people write it, and writes them."""
+"""Parses the fields of a limit as people write them, and builds these fields from a limit."""
 
 import re
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ def is_subject(value: str) -> bool:
 
 
 def is_window(value: str) -> bool:
-    """Return whether ``value`` is a window."""
+    """Return whether ``value`` names a window of a limit, such as "5h" or "rolling:24h"."""
     try:
         parse_window(value)
     except ValueError:

@@ -1,12 +1,13 @@
 """Counts for a new limit what its subjects have spent earlier in its window, while requests are served.
 
-A step counts some hundred stored requests and takes a few milliseconds; other writers get in between. Each request has
-the limit among what it counts for, or gets it in a step: it counts once, after ``kill -9`` too. Until the end the limit
-refuses by what is counted so far. Earlier spending may exceed the limit; the excess is no overrun.
+A step counts some hundred stored requests and takes a few milliseconds; other writers get in between. A stored request
+has the limit in its ``limit_charges`` already, or a step adds the limit: each counts once, even after ``kill -9``.
+Until a fill ends, the limit refuses by what is counted so far. Earlier spending may exceed the limit; the excess is no
+overrun.
 
-Requests that run when the limit comes into force do not count for it. They are counted like earlier ones once they are
-stored: a fill ends when they have ended. On the nodes of a cluster, whose requests the leader does not know, it follows
-for ``FOLLOW_S``.
+Requests that run when the limit comes into force are counted like earlier ones, once they are stored: a fill ends when
+they have ended. The leader of a cluster does not know the requests of other nodes, so a fill there goes on for
+``FOLLOW_S``.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ _MAX_SKEW_S = 5.0
 """By how much the clocks of two nodes may differ."""
 
 FindWindow = Callable[[Limit, int, float], tuple[int, int]]
-"""Returns start and end of the window of a limit that a moment (Unix seconds) is in for an account (its id)."""
+"""Returns start and end of a limit's window for an account (its id) that contains a moment (Unix seconds)."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -60,7 +61,7 @@ class CountingStart:
 async def list_counting_starts(
     database: Database, spending: SpendingLimits, now_s: float, limits: Iterable[Limit]
 ) -> dict[str, CountingStart]:
-    """Return the starts of the ``limits`` that limit money and are in force, by counter.
+    """Return the ``CountingStart`` of each of ``limits`` that limits money and is in force, by counter.
 
     Raises ``StoreUnavailable``.
     """
@@ -80,7 +81,7 @@ async def list_counting_starts(
 
 
 class RowMatcher:
-    """Finds what stored requests count for under one limit, as a running request finds it."""
+    """Finds what stored requests count for under one limit, by the same rules as for running requests."""
 
     def __init__(self, limit: Limit, since_s: int, find_window: FindWindow) -> None:
         self.limit = limit
@@ -118,7 +119,7 @@ class RowMatcher:
 
 
 class LimitFiller:
-    """Fills the limits in force. ``is_shared``: this is a node of a cluster. ``max_rows``: most requests of a step."""
+    """Fills the limits in force. ``is_shared``: on a node of a cluster. ``max_rows``: the maximum per step."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class LimitFiller:
         self._max_rows = max_rows
         self._rows_per_step = min(FIRST_ROWS, max_rows)
         self._fills: dict[str, LimitFill] = {}
-        """Those that are not done."""
+        """The fills that are not done, by counter."""
         self._matchers: dict[str, RowMatcher] = {}
         self._step: asyncio.Task[FillStep | None] | None = None
 
@@ -212,7 +213,7 @@ class LimitFiller:
         return LimitFill(limit.counter, limit.keys, limit.until_s, int(now_s), since_s, first_sequence, "filling")
 
     async def step(self) -> float:
-        """Do a step for each limit that is not filled; return how long they have kept other writers waiting."""
+        """Do a step for each limit that is not filled; return for how many seconds other writers had to wait."""
         held_s = 0.0
         for counter, fill in list(self._fills.items()):
             if self._queue.crowded or self._spending.changed.is_set():

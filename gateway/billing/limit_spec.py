@@ -101,6 +101,6 @@ class LimitSpec:
             yield "soft", "expected no value without usd"
 
     def limit(self) -> "Limit":
-        """Return the limit."""
+        """Return the ``Limit`` that the fields describe."""
         limit: Limit = _parse_limit(self)
         return limit

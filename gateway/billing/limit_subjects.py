@@ -131,7 +131,7 @@ class _SubjectWindows:
         return self._spending.find_window(self._limit, account_id, self._now_s)
 
     def build_spending(self, subject: str, spent_nanos: int) -> SubjectSpending:
-        """Return what a subject has spent and reserved. The limit is in force."""
+        """Return ``spent_nanos`` of a subject with what it has reserved. The limit must be in force."""
         limit, (start_s, end_s) = self._limit, self._find_window(subject)
         book = self._spending.find_book(limit, self._spending.find_account(limit, subject), self._now_s)
         balance = None if book is None else book.balances.get(subject)
@@ -145,7 +145,7 @@ def measure_subjects(limit: Limit, subjects: Sequence[SubjectSpending], names: N
     """Return the uses of a limit by ``subjects``, each with its subject.
 
     ``names`` are those of the keys and accounts that exist, by account and key: ``key acme/app``, ``account acme``.
-    Subjects of others are left out. The use of a limit without windows that follow each other has no ``ended_s``.
+    Subjects of others are left out. The use of a limit with a rolling or a lifetime window has no end.
     """
     account_ids = {key_id: account_id for account_id, key_id in names if key_id is not None}
     uses = []

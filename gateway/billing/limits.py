@@ -55,7 +55,7 @@ class SubjectRule:
 
     Attributes:
         prefix: what its subjects begin with.
-        is_whole: whether that is the subject of every request.
+        is_whole: whether ``prefix`` is the subject of every request.
         detail: the glob of models, or the name of the tag and ``=``.
         models: whether the glob matches, by the names of models that clients have sent.
     """
@@ -90,7 +90,7 @@ class SpendingLimits:
         changed: set when other limits are in force; ``LimitFiller`` clears it.
         filled: set while no limit that has come into force here has to be filled.
         first_counters: the counters of the limits that were in force when the process started.
-        new_counters: when each counter came into force since, in Unix seconds: what was spent before has to be counted.
+        new_counters: when each later counter came into force, in Unix seconds: what was spent before has to be counted.
         earlier_reservations: the open reservations that were made before other limits came into force.
     """
 
@@ -107,14 +107,14 @@ class SpendingLimits:
         self._clock = clock
         self._books: dict[str, LimitBook] = {}
         self._local_books: dict[tuple[str, int], LimitBook] = {}
-        """By counter and account: the books of accounts with a time zone, of limits without one of their own."""
+        """By counter and account: the books of limits that follow the time zones of accounts."""
         self._zones: dict[int, AccountZone] = {}
         self._zone_keys: dict[int, frozenset[int]] = {}
         """The keys of the accounts with a time zone."""
         self._key_accounts: dict[int, int] = {}
-        """The accounts of those keys."""
+        """The account of each key in ``_zone_keys``."""
         self._starts: dict[str, tuple[int, int, frozenset[int]]] = {}
-        """The starts of all accounts' windows by kind of window: from when until when they hold, and the starts."""
+        """By kind of window: from when until when the starts are valid, and the starts of all accounts' windows."""
         self._in_force: list[LimitBook] = []
         self._rules: dict[tuple[int, str], _KeyRules] = {}
         self._subjects: dict[tuple[int | str, ...], _CallerSubjects] = {}
@@ -227,7 +227,7 @@ class SpendingLimits:
         return book
 
     def _note_new_limits(self, limits: Sequence[Limit], reservations: Collection[Reservation], now_s: float) -> None:
-        """Note the limits of money that come into force, also those of other keys."""
+        """Note the limits of money that come into force, also limits that now count more keys."""
         former_limits = {limit.counter: limit for limit in self.limits if limit.counts_money(now_s)}
         new_limits = {limit.counter: limit for limit in limits if limit.counts_money(now_s)}
         self.new_counters = {counter: at_s for counter, at_s in self.new_counters.items() if counter in new_limits}
@@ -239,7 +239,7 @@ class SpendingLimits:
                 self.filled.clear()
 
     def count_earlier(self, counter: str, sums: Mapping[LimitCharge, int]) -> None:
-        """Add what was spent under a counter before its limit came into force. The caller holds the queue's lock.
+        """Add what was spent under a counter before its limit came into force. The queue's lock must be held.
 
         Nothing is added on a node: the store's answers include this spending.
         """
@@ -269,11 +269,11 @@ class SpendingLimits:
         return limit.window.find(at_s, limit.build_zone()) if zone is None else zone.find(limit.window, at_s)
 
     def find_earliest_start(self, limit: Limit, at_s: float) -> int:
-        """Return when the window that ``at_s`` is in begins for the account for which it begins first."""
+        """Return the earliest start, over all accounts, of the window that contains ``at_s``."""
         return min(self.list_starts(limit, at_s))
 
     def list_starts(self, limit: Limit, at_s: float) -> frozenset[int]:
-        """Return when the windows, or slices, that ``at_s`` is in begin for all accounts."""
+        """Return the starts, over all accounts, of the windows or slices that contain ``at_s``."""
         if not limit.follows_account:
             return frozenset([self.find_window(limit, 0, at_s)[0]])
         since_s, until_s, starts = self._starts.get(limit.window.text, (0, 0, frozenset[int]()))
@@ -285,12 +285,12 @@ class SpendingLimits:
         return starts
 
     def find_start(self, counter: str, account_id: int, at_s: float) -> int:
-        """Return when the window, or slice, of a counter begins that ``at_s`` is in for an account."""
+        """Return the start of the window, or slice, of a counter that contains ``at_s`` for an account."""
         book = self._books.get(counter)
         return find_window_start(counter, at_s) if book is None else self.find_window(book.limit, account_id, at_s)[0]
 
     def find_subject_start(self, counter: str, subject: str, at_s: float) -> int:
-        """Return when the window, or slice, of a counter begins that ``at_s`` is in for a subject."""
+        """Return the start of the window, or slice, of a counter that contains ``at_s`` for a subject."""
         book = self._books.get(counter)
         return self.find_start(counter, 0 if book is None else self.find_account(book.limit, subject), at_s)
 
@@ -345,7 +345,7 @@ class SpendingLimits:
     async def check_left(self, ctx: RequestContext, day: UtcDay) -> None:
         """Raise ``QuotaExceeded`` if a limit of the request is used up even without what is reserved under it.
 
-        Raises ``StoreUnavailable``.
+        Raises ``SessionEnded``, ``StoreUnavailable``.
         """
         await self.load(ctx)
         now_s = self._clock()
@@ -359,7 +359,7 @@ class SpendingLimits:
     async def find_left_nanos(self, ctx: RequestContext, day: UtcDay) -> int | None:
         """Return what the request may still reserve under its limits, in nano-USD; None if none of them concerns it.
 
-        A node knows only its own part: see ``QuotaService.find_coverable``. Raises ``StoreUnavailable``.
+        A node knows only its part: see ``QuotaService.find_coverable``. Raises ``SessionEnded``, ``StoreUnavailable``.
         """
         await self.load(ctx)
         amounts_left = [balance.find_room(day) for balance in self.list_balances(ctx, self._clock())]
@@ -394,7 +394,7 @@ class SpendingLimits:
         )
 
     def knows_session(self, ctx: RequestContext) -> bool:
-        """Return whether the request names no session, or one that is in memory, if any session has a budget."""
+        """Return False if the request's session has to be looked up: budgets exist, and it is not in memory."""
         session = ctx.attribution.session
         return self.budgets is None or not session or self.budgets.is_known(ctx.caller.account.id, session)
 
@@ -447,7 +447,7 @@ class SpendingLimits:
                     balance.adopt(spent.get(subject, {}), since_s)
 
     def _add_waiting_rows(self, spent: dict[str, dict[int, int]], book: LimitBook, since_s: int) -> None:
-        """Add the rows that wait to be stored."""
+        """Add the costs of rows that wait to be stored to ``spent``."""
         for row in self._queue.list_rows():
             if row.limit_charges and row.cost_nanos:
                 for counter, subject, start_s in parse_charges(row.limit_charges):
@@ -460,7 +460,7 @@ class SpendingLimits:
     ) -> Sequence[SubjectBalance]:
         """Return the balances of a request's subjects, in the windows of ``now_s``.
 
-        ``must_count``: a session may have a budget that is not in memory, and cannot be looked up.
+        ``must_count``: count also for a session that is not in memory, because it may have a budget.
         """
         if isinstance(request, RequestContext):
             key, account_id = request.caller.key, request.caller.account.id
@@ -521,7 +521,7 @@ class SpendingLimits:
     def list_subjects(self, ctx: RequestContext) -> Sequence[RateLimitSubject]:
         """Return the caller's rate-limited subjects, and those of limits for this request.
 
-        For the same subjects it is mostly the same object, as ``RateLimiter`` expects.
+        Equal results are mostly the same object, as ``RateLimiter`` expects.
         """
         caller, key = ctx.caller, ctx.caller.key
         if self._clock() >= self._next_end_s:
@@ -552,18 +552,18 @@ class SpendingLimits:
         return [*self._books.values(), *self._local_books.values(), *budget_books]
 
     def move_charges(self, text: str, account_id: int, now_s: float) -> str:
-        """Return the charges of ``build_charges`` in the windows of ``now_s``, for a cost of an account."""
+        """Return ``text``, made by ``build_charges``, moved to the windows of an account at ``now_s``."""
         charges = parse_charges(text)
         return build_charges(
             [(name, subject, self.find_start(name, account_id, now_s)) for name, subject, _ in charges]
         )
 
     async def list_problems(self, reservations: Iterable[Reservation]) -> list[str]:
-        """Return what does not agree in balances, counters and requests. The caller holds ``queue.writing``."""
+        """Return what does not agree in balances, counters and requests. ``queue.writing`` must be held."""
         return await list_problems(self.list_books(), reservations, self._counters, self._queue, self._clock())
 
     async def retire(self, now_s: float) -> int:
-        """Delete old sums; return their number. Raises ``StoreUnavailable``."""
+        """Delete sums of windows that ended long ago; return their number. Raises ``StoreUnavailable``."""
         return sum(
             [
                 await self._counters.delete_before(counter, find_kept_since(counter, now_s))

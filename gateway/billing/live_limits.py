@@ -1,4 +1,4 @@
-"""Puts limits into force while the gateway runs. Nothing else of them is imported before the first one."""
+"""Puts limits into force while the gateway runs. The other modules of limits are imported with the first limit."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -33,7 +33,7 @@ class BookMaker(Protocol):
 
 
 class LiveLimits:
-    """The limits in force: those of the file, and stored ones. ``books``: None for a single process.
+    """The limits in force: those of the file, and stored ones. ``books``: makes balances of a node, or None.
 
     Attributes:
         spending: the balances of the subjects; None before the first limit.
@@ -128,7 +128,7 @@ class LiveLimits:
         self._apply()
 
     async def fill(self) -> None:
-        """Count for new limits what was spent before them, forever. Of a cluster, the leader does."""
+        """Count for new limits what was spent before them, forever. In a cluster, only the leader does so."""
         is_filled = bool(await self._database.read(select(limit_fills.c.counter).limit(1)))
         if is_filled and not self._has_limits.is_set():  # so none was in force: any later one is new
             await self._database.change(delete(limit_fills))

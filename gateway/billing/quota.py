@@ -73,7 +73,7 @@ class QuotaService:
         may be free; it is only called if no money is left. ``ctx`` has what the limits of users, sessions, tags and
         models need of the request; without it, they are not checked.
 
-        Raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable``, like ``admit``.
+        Raises ``QuotaExceeded``, ``SessionEnded``, ``RateLimited``, ``StoreUnavailable``, like ``admit``.
         """
         self._write_queue.check_room()
         try:
@@ -113,23 +113,25 @@ class QuotaService:
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded or (ctx.attribution.session and self._balances.limits is not None):
             await self._prepare(ctx)
-        most, admitted, body, is_plain = 0, False, inference.body, inference.plain
+        most, is_admitted, body, is_plain = 0, False, inference.body, inference.plain
         varies = inference.choices > 1 or (not is_plain and _makes_visual_media(inference))  # with the channel
-        whole = is_plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
+        is_bounded = is_plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
         reads = NO_READS if is_plain else await self._find_reads(caller, inference)
         buys_more = not is_plain and _buys_more(inference)
-        longer = not (whole or (reads is NO_READS and OUTPUT_LIMIT_FIELDS.isdisjoint(body)))
+        may_exceed = not (is_bounded or (reads is NO_READS and OUTPUT_LIMIT_FIELDS.isdisjoint(body)))
         for target in targets:
             price, bound = target.price, target.bound(inference) if varies else inference.need
             if buys_more or (price is not None and price.modal):
                 bound = bound_details(bound, inference, price)
             cost = target.find_most(bound) if target.named else compute_cost_nanos(price, bound, target.multiplier_ppm)
             most = max(most, cost)
-            longer = longer or searches(target.model) or (not whole and target.limits.max_output_tokens > 0)
+            may_exceed = (
+                may_exceed or searches(target.model) or (not is_bounded and target.limits.max_output_tokens > 0)
+            )
         try:
             reservation = self._balances.reserve_now(caller, most, ctx) or await self._reserve(ctx, most)
             ctx.reservation = reservation
-            if longer and reservation.left_nanos is not None:
+            if may_exceed and reservation.left_nanos is not None:
                 await self._extend(ctx, reservation, targets, reads)
             limits = self._balances.limits
             if subjects := caller.subjects if limits is None else limits.list_subjects(ctx):
@@ -139,13 +141,13 @@ class QuotaService:
             if journaled:
                 start = build_start(ctx, targets[0].state.channel.name if targets else None, most)
                 self._journal.start_at_once(start) or await self._record_start(ctx, start)
-            admitted = True
+            is_admitted = True
         except QuotaExceeded as error:
             affordable = _keep_affordable(error, ctx, targets)
         else:
             return reservation
         finally:
-            if not admitted:
+            if not is_admitted:
                 self.release(ctx)
         return await self.admit(ctx, affordable, journaled=journaled)
 
@@ -164,7 +166,7 @@ class QuotaService:
         inference, caller = ctx.inference, ctx.caller
         await self._prepare(ctx)
         nanos = target.find_most(inference.need)
-        admitted = False
+        is_admitted = False
         try:
             ctx.reservation = self._balances.reserve_now(caller, nanos, ctx) or await self._reserve(ctx, nanos)
             await self._raise_reservation(ctx, ctx.reservation, target.find_most(longest.need))
@@ -174,33 +176,33 @@ class QuotaService:
                 ctx.permit, ctx.rate_limits = permit, permit.limit_status
             start = build_start(ctx, target.channel.name, nanos)
             self._journal.start_at_once(start) or await self._record_start(ctx, start)
-            admitted = True
+            is_admitted = True
         finally:
-            if not admitted:
+            if not is_admitted:
                 self.release(ctx)
 
     async def hold(self, ctx: RequestContext, nanos: int) -> Reservation:
         """Reserve ``nanos`` for a later request, see ``admit_held``. No permit is taken, and no start is recorded.
 
-        Raises ``QuotaExceeded`` or ``StoreUnavailable``; nothing is reserved then.
+        Raises ``QuotaExceeded``, ``SessionEnded``, and the errors of ``_check_again``; nothing is reserved then.
         """
         self._write_queue.check_room()
         await self._check_session(ctx)
-        held = False
+        is_held = False
         try:
             reservation = self._balances.reserve_now(ctx.caller, nanos, ctx) or await self._reserve(ctx, nanos)
-            held = True
+            is_held = True
             return reservation
         finally:
-            if not held:
+            if not is_held:
                 self.release(ctx)
             ctx.reservation = None
 
     async def find_coverable(self, ctx: RequestContext, amounts: Iterable[int]) -> int:
-        """Return the highest of ``amounts`` in nano-USD that could be reserved now, by reserving it; -1 without any.
+        """Return the highest of ``amounts`` in nano-USD that could be reserved now, by reserving it; -1 if none could.
 
         A node of a cluster asks the database and the other nodes for credit, as for a request. Nothing stays reserved.
-        Raises ``SessionEnded``, ``StoreUnavailable``.
+        Raises ``SessionEnded``, and the errors of ``_check_again``.
         """
         for nanos in sorted(amounts, reverse=True):
             with suppress(QuotaExceeded):
@@ -209,7 +211,7 @@ class QuotaService:
         return -1
 
     async def admit_held(self, ctx: RequestContext, targets: Sequence[Target], reservation: Reservation) -> None:
-        """Admit a request whose cost ``hold`` has reserved. A refused request leaves ``reservation`` to the caller.
+        """Admit a request whose cost ``hold`` has reserved. A refused request leaves ``reservation`` as it was.
 
         Raises ``QuoteNotValid``, and the errors of ``admit`` except ``QuotaExceeded``.
         """
@@ -218,7 +220,7 @@ class QuotaService:
         limits = self._balances.limits
         if limits is not None:
             limits.check_held(ctx, reservation)
-        admitted = False
+        is_admitted = False
         try:
             if subjects := ctx.caller.subjects if limits is None else limits.list_subjects(ctx):
                 permit = await self._counters.take(subjects, _count_tokens(ctx.inference))
@@ -226,9 +228,9 @@ class QuotaService:
             ctx.reservation = reservation
             start = build_start(ctx, targets[0].channel.name if targets else None, reservation.nanos)
             self._journal.start_at_once(start) or await self._record_start(ctx, start)
-            admitted = True
+            is_admitted = True
         finally:
-            if not admitted:
+            if not is_admitted:
                 ctx.reservation = None
                 self.release_permit(ctx)
 
@@ -236,17 +238,17 @@ class QuotaService:
         """Reserve up to ``most`` nano-USD for work that a provider may begin by itself.
 
         No permit is taken, and no start is recorded. Call ``admit_begun`` or ``release`` afterwards. Raises
-        ``QuotaExceeded`` or ``StoreUnavailable``.
+        ``QuotaExceeded``, ``SessionEnded``, and the errors of ``_check_again``.
         """
         await self._check_session(ctx)
         least = min(most, 1)  # refused if nothing is left
-        admitted = False
+        is_admitted = False
         try:
             ctx.reservation = self._balances.reserve_now(ctx.caller, least, ctx) or await self._reserve(ctx, least)
             await self._raise_reservation(ctx, ctx.reservation, most)
-            admitted = True
+            is_admitted = True
         finally:
-            if not admitted:
+            if not is_admitted:
                 self.release(ctx)
 
     async def _check_session(self, ctx: RequestContext) -> None:

@@ -1,6 +1,6 @@
 """Quotes: what a request may cost at each of its targets, and the amounts held for the requests that were quoted.
 
-A quote with a hold is binding: its request gets the prices of then, uses what is held, and is charged no more.
+A quote with a hold is binding: its request gets the quoted prices, uses what is held, and is charged no more.
 Holds are in memory. They end with their time, with their request or with the process.
 """
 
@@ -27,7 +27,7 @@ from gateway.routing.target_list import TargetList
 
 MAX_HOLD_S = 60
 MAX_HOLDS = 100
-"""Most quotes of one API key that hold money at a time."""
+"""Maximum of quotes of one API key that hold money at the same time."""
 LIKELY_ANSWER_TOKENS = 500
 """Tokens of an answer that a likely cost assumes, unless the request allows fewer."""
 _SINGLE_NODE = "gateway"
@@ -112,7 +112,7 @@ def _find_likely_usage(inference: InferenceRequest, target: Target) -> Usage:
 
 
 class Holds:
-    """The holds of this process. ``release`` ends a reservation without a charge; ``node``: this node of a cluster."""
+    """The holds of this process. ``release`` ends a reservation without a charge. ``node``: None without a cluster."""
 
     def __init__(self, release: Callable[[Reservation], None], node: str | None) -> None:
         self._release = release
@@ -140,7 +140,7 @@ class Holds:
         return hold
 
     def take(self, quote_id: str, key_id: int) -> Hold:
-        """Remove and return a hold, whose reservation then is the caller's. Raises ``QuoteNotValid``."""
+        """Remove and return a hold; its reservation no longer ends with its time. Raises ``QuoteNotValid``."""
         hold = self._holds.get(quote_id)
         if hold is None or hold.key_id != key_id:
             raise QuoteNotValid(self._explain_missing(quote_id))
@@ -150,7 +150,7 @@ class Holds:
         return hold
 
     def put_back(self, hold: Hold) -> None:
-        """Keep a hold again whose request was refused, for the rest of its time."""
+        """Keep a hold for the rest of its time, after its request was refused."""
         self._keep(hold)
 
     def close(self) -> None:

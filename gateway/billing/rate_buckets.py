@@ -91,7 +91,10 @@ def build_refusal(
 def list_refusals(
     caller: CallerBuckets, tokens: int, now_s: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
 ) -> list[rate_limit.LimitExceeded]:
-    """Return every limit that refuses one more request. ``spare`` returns how much must stay free of a limit."""
+    """Return every limit that refuses one more request. ``spare`` returns how much must stay free of a limit.
+
+    ``running``: whether limits of concurrent requests count.
+    """
     refusals: list[rate_limit.LimitExceeded] = []
     for subject, buckets in zip(caller.subjects, caller.buckets, strict=True):
         limits = subject.limits

@@ -44,7 +44,7 @@ async def reconcile(
 ) -> dict[str, Any]:
     """Return a report on whether balances, reservations, ledger entries and requests agree.
 
-    The gateway may serve requests meanwhile. The caller holds ``queue.writing`` and prevents credits, so no entry is on
+    The gateway may serve requests meanwhile. ``queue.writing`` must be held and credits prevented, so no entry is on
     its way to the ledger. ``open_holds`` counts requests in progress, ``video_holds`` counts jobs; ``held_usd`` is the
     total of both.
     """
@@ -163,7 +163,7 @@ async def recompute_sums(
 async def find_latest_s(
     ledger: LedgerRepository, pending_rows: Iterable[RequestRecord], day: UtcDay, zones: "Mapping[int, AccountZone]"
 ) -> int:
-    """Return a moment after the last entry of the accounts of ``zones``, in Unix seconds; 0 if none is after ``day``.
+    """Return a moment after the last entry of the accounts of ``zones``, in Unix seconds; 0 without one.
 
     An entry is later than the current day if the clock was set back.
     """

@@ -1,6 +1,6 @@
 """The budgets of sessions and of single requests, as their headers name them, and sessions that were ended.
 
-What a session has spent is counted like that of a limit's subject, in the commit of each row. Its budget is stored
+What a session has spent is counted in the commit of each row, as for the subject of a limit. Its budget is stored
 before a request is admitted under it. The sessions used last are in memory; another one is looked up with its next
 request. On a node of a cluster, ``cluster/sessions.py`` reads again those that other nodes have changed, and the
 database has the budget that credit is granted under.
@@ -83,7 +83,7 @@ class RequestBudgets:
             self._adopt(state)
 
     async def open(self, account_id: int, session: str, limit_nanos: int, key: ApiKey) -> None:
-        """Open the budget of a session, or change it; it is stored when this returns.
+        """Open the budget of a session, or change it; the budget is stored when this returns.
 
         Raises ``BudgetExceeded`` if ``key`` allows no such amount, ``SessionEnded``, ``StoreUnavailable``.
         """
@@ -93,7 +93,7 @@ class RequestBudgets:
             await self._run(self._change(subject, limit_nanos, key))
 
     async def open_for(self, ctx: RequestContext, limit_nanos: int) -> None:
-        """As ``open``, for a request: if the budget is deleted before a reservation, ``check_request`` opens it again.
+        """Open a session's budget for a request. If it is deleted before a reservation, ``check_request`` reopens it.
 
         Raises the errors of ``open``.
         """
@@ -147,7 +147,7 @@ class RequestBudgets:
         return await self._run(work())
 
     async def check(self, account_id: int, session: str) -> None:
-        """Raise ``SessionEnded`` if the session was ended. Looks the session up if need be: ``StoreUnavailable``."""
+        """Raise ``SessionEnded`` if the session was ended. Raises ``StoreUnavailable`` if a look-up fails."""
         subject = _build_subject(account_id, session)
         if subject not in self._ended:
             async with self._lock(subject):
@@ -172,7 +172,7 @@ class RequestBudgets:
         """Delete the budgets of sessions without stored requests that were set before ``before_ms``.
 
         Those that running requests use stay, and so do ended sessions. What is spent under budgets that are gone is
-        deleted, too. Return the number of all of these. Raises ``StoreUnavailable``.
+        deleted, too. Return the number of deleted budgets and sums. Raises ``StoreUnavailable``.
         """
         total, is_done = 0, False
         while not is_done:
@@ -182,7 +182,7 @@ class RequestBudgets:
         return total + await self._delete_sums()
 
     async def _delete_sums(self) -> int:
-        """Delete what unused sessions have spent that have neither state nor requests; return the number of sums."""
+        """Delete the sums of unused sessions that have neither state nor requests; return the number of sums."""
         total, balances, subjects = 0, self.book.balances, await self.states.list_unneeded_sums()
         while subjects:
             unused = [subject for subject in subjects if subject not in balances or not balances[subject].users]
@@ -203,7 +203,7 @@ class RequestBudgets:
             return await self.states.delete_unused(subject, before_ms)
 
     def forget(self) -> None:
-        """Look up every session anew. Only balances that requests use stay in memory."""
+        """Drop all sessions from memory, except balances that requests use. A session is looked up when used again."""
         self._ended.clear()
         balances = self.book.balances
         for subject in [subject for subject, balance in balances.items() if not balance.users]:
@@ -220,7 +220,7 @@ class RequestBudgets:
     def list_balances(self, account_id: int, session: str, *, must_count: bool = False) -> tuple[BudgetBalance, ...]:
         """Return the balance of a request's session, if the session has a budget.
 
-        ``must_count``: the costs of a session that is not in memory are counted, because it may have one.
+        ``must_count``: the costs of a session that is not in memory are counted, because it may have a budget.
         """
         if not session:
             return ()
@@ -286,7 +286,7 @@ class RequestBudgets:
                 balances.pop(subject, None)
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` to its end, even if the caller is cancelled: memory and store must not differ."""
+        """Run ``work`` to its end, even if its request is cancelled: memory and store must not differ."""
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._note_done)

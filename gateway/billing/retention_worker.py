@@ -17,8 +17,8 @@ MAX_ROWS = 500
 """The maximum number of rows per commit, which then takes about 15 ms."""
 RETENTION_HOURS = 400 * 24
 SESSION_DAYS = 30
-"""How long the budget of a session without stored requests is kept if requests are kept forever. Requests that it has
-refused are not kept longer: they would keep it."""
+"""How long the budget of a session without stored requests is kept if requests are kept forever. Requests that such a
+session has refused are not kept longer either: the budget would be kept with them."""
 _DAY_MS = 86_400_000
 
 log = structlog.stdlib.get_logger(__name__)
@@ -29,7 +29,7 @@ class RetentionWorker:
 
     Args:
         write_queue: rows that are not stored yet. No row is deleted while it fails: a row whose commit was not
-            confirmed is written again, which must find the stored one.
+            confirmed is written again, and that write must find the stored row.
         keep_days: returns how long rows are kept; 0: forever.
         retire_limits: deletes sums of limits that are old at a time in Unix seconds; returns their number.
         retire_sessions: deletes budgets of sessions without requests that were set before a time in Unix milliseconds;
@@ -96,7 +96,7 @@ class RetentionWorker:
     async def _retire_rows(
         self, retire: Callable[[int, int, int], Awaitable[RetentionBatch]], before_ms: int, after_sequence: int
     ) -> tuple[int, int]:
-        """Return the number of deleted rows, and the last sequence that was checked."""
+        """Delete old rows in steps. Return the number of deleted rows, and the last sequence that was checked."""
         retired_rows, is_done = 0, False
         while not is_done and not self._write_queue.failing:
             batch = await retire(before_ms, after_sequence, MAX_ROWS)

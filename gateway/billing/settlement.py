@@ -51,7 +51,7 @@ _STATUSES: Mapping[Outcome, int] = {"client_closed": CLIENT_CLOSED_STATUS, "inte
 
 
 class Settlement:
-    """Settles requests. ``find_abandoned`` returns the setting ``billing.abandoned``; ``ended`` is for the metrics."""
+    """Settles requests. ``find_abandoned`` returns ``billing.abandoned``; ``ended`` gets records for the metrics."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ def _cap_usage(ctx: RequestContext) -> Usage:
 
 
 def _apply_minimum_usage(ctx: RequestContext, error: GatewayError | None, reservation: Reservation) -> Attempt | None:
-    """Raise ``ctx.usage`` to the minimum for the last attempt that may have been processed. Return it, or None."""
+    """Raise ``ctx.usage`` to the minimum for the last attempt that may have been processed; return it or None."""
     for attempt in reversed(ctx.attempts):
         if attempt.pending and (attempt.failure is not None or could_have_processed(error)):
             ctx.usage = find_least_usage(ctx.usage, attempt, ctx.inference, error, reservation.nanos)

@@ -9,7 +9,7 @@ from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 
 FULL_BATCH_ROWS = 1_000
-"""So many rows do not wait for more: a larger commit would stall the event loop."""
+"""The number of rows that do not wait for more: a larger commit would stall the event loop."""
 MAX_QUEUED = 20_000
 """The maximum number of rows, about 1 KB each, without those of the commit in progress. If the database is this far
 behind, new requests are refused."""

@@ -1,4 +1,4 @@
-"""Days that begin in the time zones of accounts, as balances and limits follow them."""
+"""Makes the days of balances and limits begin in the time zones of their accounts."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -27,7 +27,7 @@ def set_zones(
 ) -> None:
     """Let balances and limits follow the time zones of ``accounts``. ``callers`` are all keys in force.
 
-    A time zone that only another node of the cluster knows is logged, and the former one goes on.
+    A time zone that only another node of the cluster knows is logged, and the former one stays in force.
     """
     key_ids: dict[int, list[int]] = {account.id: [] for account in accounts}
     for caller in callers:
