@@ -2,8 +2,8 @@
 
 A standby that lags takes over without the last commits. A key that was revoked in them would be valid again. Every node
 therefore keeps the audit rows of the last minutes in memory. When the store is replaced (``read_generation``), each
-node compares them with those of the new store, while it takes no requests. Of a lost change it applies again what takes
-rights away (``reapply``), and records the rest for an operator: ``gateway nodes lost-changes``.
+node compares them with those of the new store, while it takes no requests. The node applies again the parts of lost
+changes that take rights away (``reapply``), and records the rest for an operator: ``gateway nodes lost-changes``.
 
 Nodes do so one after the other, and a change that is on record is left alone: each is applied once, and a node that
 comes back late undoes nothing that an operator has decided meanwhile. A change is lost for good if every node that knew
@@ -38,7 +38,7 @@ log = structlog.stdlib.get_logger(__name__)
 class ChangeKeeper:
     """Keeps the last audit rows, and applies lost ones again.
 
-    ``find_caller``: returns the key with this id, and its account, as this process last read them; None if it has not.
+    ``find_caller``: returns the key with this id, and its account, as this process last read them; None if never.
     """
 
     def __init__(self, node: "ClusterNode", database: Database, find_caller: Callable[[int], Caller | None]) -> None:

@@ -29,7 +29,7 @@ async def open_journal(
 ) -> tuple[RequestJournal, StoredNotes | None]:
     """Open the journal with the requests that an earlier process of this node left in its file and in the database.
 
-    Also return the object that deletes the journal's notes; None if the database has none.
+    Also return the object that deletes the journal's notes; None if no notes are in the database.
     """
     config = options.config
     own_notes = await find_own_notes(database, node.id)

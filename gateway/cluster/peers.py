@@ -34,7 +34,7 @@ ASK_TIMEOUT_S = 1.0
 READ_TIMEOUT_S = 45.0
 """How long a stream of another node may be silent. It sends a comment after 15 seconds."""
 FIND_TIMEOUT_S = 10.0
-"""How long nodes may take to say whether they have something, in seconds."""
+"""How long nodes may take to answer whether they have an object, in seconds."""
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 """A list of ``MAX_LISTED`` active requests takes a quarter of this size."""
 TIMELINE_INTERVAL_S = 3.0
@@ -193,9 +193,9 @@ class Peers:
         raise NotFound(f"No live node has the id {node_id[:64]!r}", param="node")
 
     async def open_path(self, node_id: str, method: str, path: str, actor: Actor) -> aiohttp.ClientResponse | None:
-        """Send a request for ``path``, which includes the query, to one node; return its response at the headers.
+        """Send a request for ``path`` with its query to one node; return the response once its headers have come.
 
-        Returns None if the node is not live or does not answer. The caller closes the response, whose body may take
+        Returns None if the node is not live or does not answer. The response must be closed. Its body may take
         as long as a stream, with at most ``READ_TIMEOUT_S`` between two pieces.
         """
         node = next((node for node in await list_nodes(self._database) if node.id == node_id), None)
@@ -316,7 +316,7 @@ def find_problem(url: str, *, insecure: bool) -> str:
 
 
 def build_path(segments: Sequence[str]) -> str:
-    """Return the path for a request to a node. Raises ``NotFound``."""
+    """Return the path for a request to a node. Raises ``NotFound`` if a segment is empty or consists of dots."""
     # Each segment must stay a single one: a client may have chosen it, and the asked node trusts this node.
     if not {"", ".", ".."}.isdisjoint(segments):
         raise NotFound("A name cannot be empty or consist of dots", should_retry=False)

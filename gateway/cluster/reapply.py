@@ -47,7 +47,7 @@ class Reapplication:
         self._find_caller = find_caller
         self._now_ms = now_ms
         self._new_names: dict[tuple[str, int], str] = {}
-        """The names of objects after lost changes of their names, by noun and id: later changes go by them."""
+        """The names of objects after lost changes of their names, by noun and id: later changes contain these names."""
         self._appliers: Mapping[str, Callable[[AuditRow, Fields], Awaitable[Fields]]] = {
             "key.edited": self._edit_key,
             "key.rotated": self._rotate_key,

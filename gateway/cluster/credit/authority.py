@@ -58,7 +58,7 @@ class PostgresCreditAuthority:
 
     Recalls, and news of added credit, go to the other nodes by NOTIFY. Both may be lost, which only costs a wait.
     ``node``: the id of the node. ``count_live``: returns the number of live nodes, at least 1. ``events``: gets
-    what the other nodes do. ``gate``: holds back credit after the server was replaced; None if nothing does.
+    events about other nodes. ``gate``: holds back credit after the server was replaced; None if nothing does.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The balances of one node of a cluster: it spends the credit granted by the store, and asks for more when needed."""
+"""The balances of one node of a cluster: the node spends credit granted by the store, and asks for more when needed."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -74,7 +74,7 @@ class LeasedBalances(Balances):
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
         """Raise a reservation to ``nanos`` by credit of the store and idle credit of other nodes.
 
-        Return False if there was nothing to do, and no time has passed. With too little credit the request may exceed a
+        Return False, without a wait, if there was nothing to do. With too little credit the request may exceed a
         limit: only one such request per balance runs at a time in the whole cluster. Raises ``QuotaExceeded`` if
         another request does, ``StoreUnavailable`` if that is unknown.
         """

@@ -1,4 +1,4 @@
-"""Holds back credit on a server that has replaced another one, until every node has posted again what it may lack.
+"""Holds back credit on a server that has replaced another one, until every node has posted what may be missing.
 
 A promoted standby may lack the last seconds of its primary: charges, and credit that nodes have taken and spent. Every
 node knows its own part. It stores its last rows again, sets its leases anew (``journal.repost``), and reports that in

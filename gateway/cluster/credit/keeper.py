@@ -230,7 +230,7 @@ class CreditKeeper:
     async def restore_leases(self, store: StoreClaims) -> None:
         """Let ``store`` set this node's leases anew: the store was replaced by one that may lack the last changes.
 
-        Until they are read again, nothing more is spent.
+        Until the leases are read again, nothing more is spent.
         """
         async with self.correction_lock, self._find_unposted() as add_up:
             unposted_nanos = add_up()
@@ -267,7 +267,7 @@ class CreditKeeper:
                 await asyncio.sleep(RETRY_S)
 
     async def step(self) -> None:
-        """Do the pending work. Raises ``StoreUnavailable``: it may or may not have taken effect in the store."""
+        """Do the pending work. After ``StoreUnavailable`` the work may or may not have taken effect in the store."""
         self._wake.clear()
         if self._leases_unknown or self._queue.awaits_unknown_lease:
             await self._read_leases()

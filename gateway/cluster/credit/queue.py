@@ -110,7 +110,7 @@ class CreditQueue:
         return [request for request in self.list_waiting() if request.due_s <= now_s]
 
     def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
-        """Ask for the requests of ``balances`` now, because other nodes have answered."""
+        """Let requests that wait for ``balances`` ask the store again now, because other nodes have answered."""
         for request in self.list_waiting():
             if not balances.isdisjoint(request.balances):
                 request.due_s = 0.0

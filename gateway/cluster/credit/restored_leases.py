@@ -110,7 +110,7 @@ async def record_excess(connection: Connection, balances: Collection[BalanceId],
 
 
 async def record_limit_excess(connection: Connection, claims: Mapping[BalanceId, LeaseClaim], *, since_ms: int) -> None:
-    """As ``record_excess``, for the subjects of limits among ``claims``, under the terms that their node knows."""
+    """Record overruns as ``record_excess`` does, for subjects of limits in ``claims``, under their node's terms."""
     for balance in sorted(claims, key=build_key):
         terms = claims[balance].terms
         if terms is None:

@@ -1,4 +1,4 @@
-"""Credit leases in PostgreSQL, which is the only judge of the remaining limit (functions: ``credit_sql``)."""
+"""Credit leases in PostgreSQL, whose functions alone decide what is left of a limit (``credit_sql``)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -60,7 +60,7 @@ async def take_credit(
 async def take_limit_credit(
     connection: Connection, node: str, live_nodes: int, credit_requests: Iterable[CreditRequest]
 ) -> Sequence[CreditGrant]:
-    """As ``take_credit``, for subjects of limits: each of ``credit_requests`` has terms."""
+    """Make requests like ``take_credit``, for subjects of limits: each of ``credit_requests`` has terms."""
     sorted_requests = sorted(credit_requests, key=lambda request: build_key(request.balance))
     terms = [request.terms for request in sorted_requests if request.terms is not None]
     rows = await connection.fetch(
@@ -112,7 +112,7 @@ async def find_leases(connection: Connection, node: str) -> Sequence[StoredLease
 async def end_leases(connection: Connection, node: str) -> None:
     """End every lease of a node: spent credit stays spent, the remainder becomes free.
 
-    The caller has stored the charges of the node's journal before.
+    The charges of the node's journal must be stored before.
     """
     await connection.execute(_FOLD_LEASES, node)
 

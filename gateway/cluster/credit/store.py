@@ -250,8 +250,8 @@ async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
 
     The next start of a node creates them again. The leases of dead nodes stay.
 
-    Raises ``DatabaseStartupError`` if a node runs, that is, has beaten in the last ``dead_s`` seconds. A running node
-    may lack its lock while it reconnects.
+    Raises ``DatabaseStartupError`` if a node runs, that is, has sent a beat in the last ``dead_s`` seconds. A running
+    node may lack its lock while it reconnects.
     """
     live_node = (await connection.execute(_FIND_LIVE_NODE, {"dead_ms": round(dead_s * 1000)})).first()
     if live_node is not None:

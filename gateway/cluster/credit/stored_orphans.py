@@ -90,7 +90,7 @@ async def end_orphans(
     *,
     spending: "SpendingLimits | None" = None,
 ) -> int:
-    """End the leases of a node that is not live, and sign it off.
+    """End the leases of a node that is not live, and mark the node as gone.
 
     Their outstanding credit becomes free, or with the ``verdict`` "charge" an entry of kind ``orphan`` for each
     balance, dated ``now_s`` (Unix seconds). Under limits it counts as spent then: in the windows of the accounts, which

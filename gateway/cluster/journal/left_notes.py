@@ -53,7 +53,7 @@ class EndedNodeNotes:
     async def interrupt_requests(
         self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]
     ) -> Sequence[RequestRecord]:
-        """Store the rows of the open requests of ``node``, and sign it off, in one transaction; return the new rows.
+        """Store the rows of open requests of ``node``, and mark it as gone, in one transaction; return the new rows.
 
         Its leases end, except those that its requests may still spend: if a request was charged less than its
         reservation, those of its account, its key and the subjects of its limits stay. A node that has registered again

@@ -25,7 +25,7 @@ class EndedNodes(Protocol):
     async def interrupt_requests(
         self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]
     ) -> Sequence[RequestRecord]:
-        """Store the row that ``interrupt`` makes of each open request of ``node``, and sign the node off.
+        """Store the row that ``interrupt`` makes of each open request of ``node``, and mark the node as gone.
 
         Return the new rows.
         """

@@ -19,7 +19,7 @@ _STATE_ORDER = {"validating": 0, "in_progress": 1, "cancelling": 2, "finalizing"
 async def restore_batch(database: Database, state: Mapping[str, Any], process: str) -> bool:
     """Bring a batch back as far as the database lacks it. Raises ``StoreUnavailable``.
 
-    Of several nodes that have run a batch, the last one counts. A batch of an earlier process of this node is free.
+    The state of the last node that ran a batch counts. A batch of an earlier process of this node gets no owner.
     """
     if removed_id := state.get("removed"):
         return bool(await database.change(delete(batches).where(batches.c.id == removed_id)))

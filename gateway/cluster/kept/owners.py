@@ -1,4 +1,4 @@
-"""Whose work a kept state is."""
+"""Tells whether a kept state belongs to an earlier process of a node."""
 
 from gateway.domain.node import parse_process
 

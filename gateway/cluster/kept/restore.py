@@ -21,7 +21,7 @@ from gateway.storage.database import Database, RowRefused
 from gateway.storage.kept_changes import KeptKind
 
 Restore = Callable[[Database, Mapping[str, Any], str], Awaitable[bool]]
-"""Brings one state back for the process that is named; returns whether the database lacked something."""
+"""Brings one state back, on behalf of a process (its name); returns whether the database lacked something."""
 RESTORE_BY_KIND: Mapping[KeptKind, Restore] = {
     "batch": restore_batch,
     "file": restore_file,
@@ -32,7 +32,7 @@ RESTORE_BY_KIND: Mapping[KeptKind, Restore] = {
     "upload": restore_upload,
     "upload_part": restore_part,
 }
-"""Of all kinds but video jobs, which come back together."""
+"""The functions for all kinds except video jobs, which are brought back together."""
 MAX_CHANGES = 200
 """How many changes one transaction brings back."""
 MAX_HOLD_S = 0.5

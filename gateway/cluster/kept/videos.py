@@ -51,7 +51,7 @@ _UPDATE_JOB = update(videos).where(videos.c.id == bindparam("job_id"))
 
 
 class _RestoringRepository(VideoRepository):
-    """A repository for which a job that is not found does not exist, although other jobs are still being restored."""
+    """A repository that treats a job as missing if it is not found, although other jobs are still being restored."""
 
     def check_found(self, *, found: bool) -> None:
         pass
@@ -96,8 +96,8 @@ async def restore_videos(
 ) -> int:
     """Bring jobs back as far as the database lacks them, in the transaction of ``connection``; return their number.
 
-    ``database``: writes to the same transaction. Of several nodes that have worked on a job, the one that knows its
-    latest state counts. A job that an ended process was submitting gets no owner, and is later found to be abandoned.
+    ``database``: writes to the same transaction. If several nodes have worked on a job, its latest
+    state counts. A job that an ended process was submitting gets no owner, and is later found to be abandoned.
     """
     work = await _plan(connection, list(map(parse_state, states)), process)
     if work.new_jobs:
@@ -167,7 +167,7 @@ async def _add_reservations(connection: AsyncConnection, jobs: Sequence[VideoJob
 
 
 async def _put_prompts(connection: AsyncConnection, jobs: Sequence[VideoJob]) -> set[str]:
-    """Store the prompts of jobs that have none; return the ids of those."""
+    """Store the prompts of jobs that have none; return the ids of the jobs that were changed."""
     if not jobs:
         return set()
     values = {"ids": [job.id for job in jobs], "prompts": [job.prompt for job in jobs]}

@@ -53,7 +53,7 @@ class SharedChannelLimits:
         return True
 
     async def widen(self, slot: ChannelSlot, parts: int, places: int) -> int:
-        """Count ``parts`` more requests of an attempt. Take up to ``places`` for them, and return the number taken."""
+        """Count ``parts`` more requests of an attempt. Take up to ``places`` permits; return the number taken."""
         subjects = self._find_subjects(slot.state.channel)
         if subjects is None:
             return places

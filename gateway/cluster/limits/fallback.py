@@ -26,7 +26,7 @@ class LocalFallbackLimiter:
     """Admits by this gateway's own count: its share of each limit (``share``), the whole (``open``), or nothing.
 
     A rate starts from its debt when the server last answered: the debt in seconds is the same for a share of the rate.
-    Usage admitted here is reported when the server is back, which would otherwise admit the same amount again.
+    Usage admitted here is reported when the server is back. Otherwise the server would admit the same amount again.
 
     ``clock``: monotonic seconds. ``count_gateways``: returns how many gateways share the limits.
     """

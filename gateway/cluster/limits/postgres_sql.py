@@ -1,6 +1,6 @@
 """The tables and functions that decide rate limits in PostgreSQL; ``gateway.domain.limit_server`` describes them.
 
-The tables are unlogged: a crash of the server empties them, as a restart does Valkey's. Rows of subjects are created
+The tables are unlogged: a crash of the server empties them, like a restart of Valkey. Rows of subjects are created
 and locked in the order of their names, so that two commands never deadlock.
 
 The functions' names end with a digest of all functions: while a cluster is upgraded, nodes of two versions use one

@@ -1,4 +1,4 @@
-"""Sends commands to the server of shared rate limits, one at a time, and knows whether it can be reached."""
+"""Sends commands to the server of shared rate limits, one at a time, and tells whether it can be reached."""
 
 import asyncio
 import contextlib

@@ -13,8 +13,8 @@ KEPT_S = 0.25
 class UnitsAhead:
     """One rate of one subject at this gateway: its last known bucket, and the units taken ahead from it.
 
-    ``bucket`` counts only units used by requests. Usage while the server was away is reported up to the ``tat``
-    ``reported``, by the gateway's clock; see ``LocalFallbackLimiter``.
+    ``bucket`` counts only units used by requests. ``reported`` is the ``tat``, by the gateway's clock, up to which
+    usage during an absence of the server is reported; see ``LocalFallbackLimiter``.
     """
 
     __slots__ = ("_last_use_s", "_use_per_s", "bucket", "limit", "reported", "units", "valid_until_s")

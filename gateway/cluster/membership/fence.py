@@ -38,7 +38,7 @@ class FencedWriteQueue(WriteQueue):
         self._timer: asyncio.TimerHandle | None = None
 
     def open_until(self, until_s: float) -> None:
-        """Move the fence: take requests until then, by ``read_boot_time``."""
+        """Move the fence: take requests until ``until_s``, by ``read_boot_time``."""
         self.valid_until_s = until_s
         self._watch()
 

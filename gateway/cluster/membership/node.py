@@ -1,4 +1,4 @@
-"""A node of a cluster: it registers, beats, follows the log of changes, and as the leader declares nodes dead."""
+"""A node of a cluster: it registers, sends beats, follows the log of changes, and as the leader declares nodes dead."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -91,7 +91,7 @@ class ClusterNode:
 
     @property
     def generation(self) -> str:
-        """See ``read_generation``."""
+        """The identity of the database's server, see ``read_generation``."""
         return self._session.generation
 
     @property
@@ -156,9 +156,10 @@ class ClusterNode:
         )
 
     async def open(self) -> None:
-        """Register, and start to beat. State that is read from the store afterwards is newer than the changes seen.
+        """Register, and start to send beats.
 
-        The claims of this node's former process are freed later, by ``follow``.
+        State that is read from the store afterwards is newer than the changes seen. The claims of this node's former
+        process are freed later, by ``follow``.
         """
         self._seen_change = await self._session.register(frees=False)
         self._history = self._session.history
@@ -340,7 +341,7 @@ class ClusterNode:
         log.error("node_outdated", node=self.process, schema=self._session.node.schema, reason=reason)
 
     async def _beat_outdated(self) -> None:
-        """Beat, without moving the fence, until every request is stored: a dead node cannot store rows."""
+        """Send a beat, without moving the fence, until every request is stored: a dead node cannot store rows."""
         if self.count_requests() or self._queue or self._queue.failing:
             await self._session.heartbeat(self._seen_change, self._describe(), serves=False)
 
@@ -366,7 +367,7 @@ class ClusterNode:
         self._session.wake_event.set()
 
     async def _beat_during(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run ``work`` and beat without moving the fence: a node that is declared dead would begin anew."""
+        """Run ``work`` and send beats without moving the fence: a node that is declared dead would begin anew."""
         has_ended = asyncio.Event()
         beats = asyncio.create_task(self._beat_until(has_ended))
         try:

@@ -152,7 +152,7 @@ class NodeSession:
         return self.generation, self._loss_count
 
     def lock(self, *, is_exclusive: bool) -> Executable:
-        """See ``DatabaseUser``. A node that is live when it takes the lock stays live until the commit."""
+        """Return the statement that locks writes; see ``DatabaseUser``. A live node stays live until the commit."""
         return _make_lock(self.node.id, self.node.epoch, is_exclusive=is_exclusive)
 
     async def acquire(self, wait_s: float = 0.0) -> None:
@@ -286,7 +286,7 @@ class NodeSession:
             await connection.execute("SELECT pg_notify($1, message) FROM unnest($2::text[]) message", RINGS, messages)
 
     async def find_leader(self) -> tuple[int, int] | None:
-        """See ``backends.find_leader``."""
+        """Return process id and lock number of the leader's connection, see ``backends``; None without a leader."""
         async with self._control_connection.exclusive(self.times.statement_s) as connection:
             return await find_leader(connection)
 
@@ -300,7 +300,7 @@ class NodeSession:
         return True
 
     async def end_stuck(self) -> Collection[str]:
-        """See ``backends.end_stuck``."""
+        """End stuck transactions of nodes, see ``backends.end_stuck``; return the names of their connections."""
         async with self._control_connection.exclusive(self.times.statement_s) as connection:
             return await end_stuck(connection, self.times.stuck_s)
 

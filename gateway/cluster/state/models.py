@@ -18,7 +18,7 @@ SWEEP_INTERVAL_S = 3_600.0
 FIRST_TIMEOUT_S = 30.0
 """How long a node that does not lead waits for the first list of a channel before it asks the provider itself."""
 ADDED_TIMEOUT_S = 5.0
-"""The same for the leader and a channel that was added at run time: the node that has added the channel asks first."""
+"""How long the leader waits for the first list of a channel added at run time: the node that added it asks first."""
 _NODE_ORIGINS = frozenset({"environment", "local", "demo"})
 """Origins of channels that exist on one node only."""
 
