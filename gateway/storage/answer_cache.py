@@ -29,23 +29,23 @@ from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 MAX_MEMORY_BYTES = 32 * 1024 * 1024
 MAX_WAITING_BYTES = 32 * 1024 * 1024
-"""Answers that wait to be written. Further ones are only kept in memory."""
+"""Maximum bytes of answers that wait to be written; further answers are only kept in memory."""
 FIND_TIMEOUT_S = 0.2
 """How long a request waits for the file, which may be busy, or on a disk that does not answer."""
 PORTION_BYTES = 8 * 1024 * 1024
-"""What is deleted in one transaction: reads get in between."""
+"""Maximum bytes that one transaction deletes; reads get in between."""
 SWEEP_INTERVAL_S = 60.0
 _ANSWER_BYTES = 1_024
-"""What an answer takes in memory beside its body."""
+"""Bytes that an answer takes in memory beside its body."""
 _FILE = "answers.db"
 _KEYS_FOLDER = "keys"
 _LENGTH_BYTES = 4
 _COMPRESSION_LEVEL = 1
 _PORTION_ROWS = 1_000
 _PAGE_BYTES = 4_096
-"""The most that a row takes on the disk beside its sealed answer."""
+"""Maximum bytes that a row takes on the disk beside its sealed answer."""
 _WINDOW_ROWS = 2_000
-"""Rows that one step of a deletion looks at."""
+"""Number of rows that one step of a deletion examines."""
 _MAX_FAILED_DELETIONS = 1_000
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -88,7 +88,7 @@ class AnswerCache:
         secret_box: has the master key.
         find_max_bytes: returns the most bytes of the file.
         clock: returns Unix seconds.
-        keeps_stored: go on with what an earlier process has stored.
+        keeps_stored: whether to keep what an earlier process has stored.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class AnswerCache:
     async def find(self, digest: str) -> list[CachedAnswer]:
         """Return the stored forms of an answer that have not expired.
 
-        The list is empty if the file cannot be read within ``FIND_TIMEOUT_S``.
+        The list is empty if the file cannot be read within ``FIND_TIMEOUT_S``, or answers are deleted meanwhile.
         """
         deletion_count = self._deletion_count
         answers: list[CachedAnswer] = []
@@ -195,7 +195,7 @@ class AnswerCache:
         return deleted
 
     async def sweep(self) -> None:
-        """Delete what has expired."""
+        """Delete answers that have expired, or that exceed the bound of the file."""
         now_ms = self._now_ms()
         for key in [key for key, answer in self._memory.items() if answer.expires_ms <= now_ms]:
             self._forget(key)
@@ -405,7 +405,7 @@ class AnswerCache:
             return self._free_pages(self._open())
 
     def _find_range(self) -> tuple[int, int]:
-        """Return the numbers of the first and the last row; an empty range without any."""
+        """Return the numbers of the first and the last row; 1 and 0 if there are no rows."""
         with self._translate_errors():
             first, last = self._open().execute("SELECT min(rowid), max(rowid) FROM answers").fetchone()
         return (1, 0) if first is None else (first, last)

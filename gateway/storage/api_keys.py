@@ -46,7 +46,10 @@ class ApiKeyRepository:
         return started_ms
 
     async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
-        """Store a new key (its ``id`` is ignored) and return it with its id. Raises ``Conflict`` or ``NotFound``."""
+        """Store a new key (its ``id`` is ignored) and return it with its id.
+
+        Raises ``Conflict`` if its name or secret is taken, ``NotFound`` if its account does not exist.
+        """
         statement = insert(keys).values(build_key_row(key)).returning(keys.c.id)
 
         async def work(connection: AsyncConnection) -> int:

@@ -226,7 +226,10 @@ def _list_media(source: BackupSource) -> Iterator[tuple[str, Path]]:
 
 
 def _list_segments(source: BackupSource) -> list[Path]:
-    """Return the segments of kept bodies: after the copy of the database, so that they have every frame it names."""
+    """Return the segments of kept bodies.
+
+    Called after the copy of the database: then they have every frame that the copy names.
+    """
     if not source.bodies or source.bodies_url:
         return []
     return sorted((source.folder / BODIES_FOLDER).glob("[0-9]*.segment"))

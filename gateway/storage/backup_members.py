@@ -18,7 +18,7 @@ _BLOCK_BYTES = 512
 _PARTS_BYTES = 64 * 1024
 _MAX_PAX_HEADER_BYTES = 64 * 1024
 _MAX_PADDING_BYTES = 1024 * 1024
-"""Padding after the last member: tar fills its last record, of 10 KiB by default."""
+"""Maximum padding after the last member: tar fills its last record, of 10 KiB by default."""
 _PAX = b"x"
 _REGULAR_TYPES = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE})
 _MAX_MTIME_S = 2**33

@@ -19,7 +19,7 @@ _COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "exp
 
 
 def find_no_process() -> str:
-    """Return the name in claims of a process that is not in a cluster: none."""
+    """Return the empty text, which is the name of a process outside a cluster in claims."""
     return ""
 
 

@@ -38,22 +38,26 @@ class BulkInsert:
         self._table, self._columns, self._on_conflict = table, columns, on_conflict
         self._start = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES"
         numbers = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-        kinds = [(position, table.c[name]) for position, name in enumerate(columns)]
-        self._usual: list[tuple[int, Literal[False] | None]] = [
-            (position, None) for position, column in kinds if column.nullable
+        numbered_columns = [(position, table.c[name]) for position, name in enumerate(columns)]
+        self._usual_constants: list[tuple[int, Literal[False] | None]] = [
+            (position, None) for position, column in numbered_columns if column.nullable
         ]
-        self._usual += [(position, False) for position, column in kinds if isinstance(column.type, Boolean)]
+        self._usual_constants += [
+            (position, False) for position, column in numbered_columns if isinstance(column.type, Boolean)
+        ]
         self._sqlite_by_constants: dict[_Constants, _SqliteInsert] = {}
         self.sqlite = self._write_sqlite(()).single
         self._postgresql_statement = f"{self._start} ({numbers}){on_conflict}"
 
     def run_sqlite(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
-        """Insert ``rows`` in the caller's thread, as part of the current transaction. Raises ``sqlite3.Error``.
+        """Insert ``rows`` in the calling thread, as part of the current transaction. Raises ``sqlite3.Error``.
 
         A column that is NULL or false in all rows is no parameter: the driver looks for an adapter of each None and
         each bool, which takes longer than five numbers.
         """
-        constants = tuple(usual for usual in self._usual if all(row[usual[0]] is usual[1] for row in rows))
+        constants = tuple(
+            constant for constant in self._usual_constants if all(row[constant[0]] is constant[1] for row in rows)
+        )
         insert = self._sqlite_by_constants.get(constants) or self._write_sqlite(constants)
         parameters = [tuple(compress(row, insert.bound)) for row in rows] if constants else rows
         full_rows = len(rows) - len(rows) % ROWS_PER_INSERT

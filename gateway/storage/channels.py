@@ -49,12 +49,12 @@ class ChannelRepository:
             # The encryption is bound to the row's id, which is known only after the insert.
             query = insert(channels).values(**_write_channel(channel), sealed=b"").returning(channels.c.id)
             channel_id: int = (await connection.execute(query)).scalar_one()
-            sealed_columns = (
+            seal_query = (
                 update(channels)
                 .where(channels.c.id == channel_id)
                 .values(sealed=self._seal_secrets(channel, channel_id))
             )
-            await connection.execute(sealed_columns)
+            await connection.execute(seal_query)
             return channel_id
 
         try:

@@ -39,7 +39,7 @@ class ClientFileRepository:
         self._keep("file", file)
 
     async def find_file(self, file_id: str, account_id: int | None) -> ClientFile | None:
-        """Return the file of the account, or of any account if that is None."""
+        """Return a file of the account, or of any account if ``account_id`` is None; None if there is no such file."""
         query = select(*_FILE_COLUMNS).where(files.c.id == file_id, *_match_account(account_id))
         rows = await self._database.read(query)
         self._database.check_found(found=bool(rows))

@@ -53,7 +53,7 @@ class DataFolderDamaged(Exception):
 
 
 class DataFolder:
-    """An open, locked data folder. With ``was_killed``, the last process that served from it did not close it."""
+    """An open, locked data folder. ``was_killed``: whether the last process that served from it did not close it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -49,8 +49,8 @@ class StoreSize:
 class Database(ABC):
     """An open database; ``gateway.storage.open`` opens one.
 
-    A started operation runs to its end even if its caller is cancelled: interrupting a statement would lose the
-    connection and the result.
+    A started operation runs to its end even if the task that awaits it is cancelled: interrupting a statement would
+    lose the connection and the result.
 
     Attributes:
         name: the path of its file, or the address of its server without a password.

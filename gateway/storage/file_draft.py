@@ -25,7 +25,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class FileDraft:
-    """A file that arrives in pieces: listed only once it is kept. ``check_room`` is called before every piece."""
+    """A file that arrives in pieces, not listed before it is kept. ``check_room`` is called before every piece."""
 
     def __init__(self, folder: Path, check_room: Callable[[], None]) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class FileDraft:
     async def keep(self) -> Media:
         """Store the file durably under a new id. After ``UnknownMedia`` or ``StoreUnavailable`` the file is deleted.
 
-        If the caller is cancelled meanwhile, the file may still be kept: no client has its id, and a sweep deletes it.
+        If the awaiting task is cancelled, the file may still be kept: no client has its id, and a sweep deletes it.
         """
         return await asyncio.to_thread(self.keep_now)
 
@@ -90,7 +90,7 @@ class FileDraft:
         return self._store(file, name, media_type)
 
     def finish_draft(self) -> tuple[Path, int, bytes]:
-        """Finish the draft in the calling thread; return path, size and first bytes. The caller deletes the file.
+        """Finish the draft in the calling thread; return path, size and first bytes. ``discard`` leaves the file then.
 
         Raises ``StoreUnavailable``; the draft is then deleted.
         """

@@ -119,7 +119,7 @@ class ForgottenUserRepository:
         return await self._database.write(work)
 
     async def rename_balances(self, names: Collection[str], new_name: str, account_id: int | None) -> None:
-        """Rename the user where credit is set aside for the nodes of a cluster: it is counted under the new name then.
+        """Rename the user in the balances from which nodes of a cluster take credit, and in charges for dead nodes.
 
         Credit of a dead node stays set aside for a long time, or is counted as spent.
         """
@@ -186,7 +186,7 @@ class ForgottenUserRepository:
         return await self._database.write(work)
 
     async def rename_audit(self, names: Collection[str], new_name: str, account_id: int | None) -> int:
-        """Rename the user in what the audit log has of changed keys; return the number of changed rows."""
+        """Rename the user in the audit rows of changed keys; return the number of changed rows."""
         is_key = func.substr(audit.c.action, 1, len("key.")) == "key."
         query = select(audit.c.sequence, audit.c.detail).where(is_key, audit.c.detail.contains('"user":'))
         if account_id is not None:

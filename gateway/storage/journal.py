@@ -30,7 +30,7 @@ _READ_VALUES = attrgetter(*_FIELDS)
 _HEAD_LINE = orjson.dumps({"fields": _FIELDS, "started": RequestStart._fields}, option=orjson.OPT_APPEND_NEWLINE)
 _INTERRUPTED_STATE, _SETTLED_STATE, _STARTED_STATE = 0, 1, 2
 _NOTE_BYTES = 512
-"""The size of about two entries."""
+"""How many bytes ``check_writable`` writes: the size of about two entries."""
 _OWNER_ONLY_MODE = 0o600
 _SKIPPED_WARNING = "The journal was damaged; the lines may be charges. A backup may have them whole"
 
@@ -85,7 +85,7 @@ class RequestJournal:
         return self.start_at_once(start)
 
     def start_soon(self, start: RequestStart) -> None:
-        """Record a request that a provider has begun on its own. The caller does not wait for a note in the database.
+        """Record a request that a provider has begun on its own, without waiting for a note in the database.
 
         Raises ``StoreUnavailable`` if the file cannot be written.
         """

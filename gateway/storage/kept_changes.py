@@ -1,4 +1,4 @@
-"""The last changes that a node has stored, of which a server that replaces the database may know nothing."""
+"""The last changes that a node has stored. A server that replaces the database may lack them."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ KeptKind = Literal[
 
 
 class KeptChanges(Protocol):
-    """Keeps the state of what was changed lately, outside the database."""
+    """Keeps the latest states of objects that were changed lately, outside the database."""
 
     def keep(self, kind: KeptKind, key: str, state: Mapping[str, Any]) -> None:
         """Keep the new state of one object; a field that is None is as before.
 
-        Called after the commit, or before it if the state counts without it.
+        Called after the commit, or before it if the state counts even without a commit.
         """
         ...
 
     def check(self) -> None:
-        """Raise ``StoreUnavailable`` if the database was replaced and has not got the kept changes back.
+        """Raise ``StoreUnavailable`` if the database was replaced, and the kept changes are not in it again yet.
 
-        Called when something is missing that may be among them.
+        Called when an object is missing that may be among these changes.
         """
         ...
 

@@ -115,7 +115,7 @@ class LedgerRepository:
             await self._post_apart(rows, error, self._post)
 
     async def post_again(self, rows: Sequence[RequestRecord]) -> None:
-        """Like ``post``, for rows that may have been stored, even if retention has deleted them since."""
+        """Store rows like ``post``, if they may have been stored before, even if retention has deleted them since."""
         try:
             await self._post_again(rows)
         except RowRefused as error:
@@ -142,9 +142,9 @@ class LedgerRepository:
     ) -> Sequence[str]:
         """Store those of ``rows`` that were never stored.
 
-        If ``is_charged`` lacks some of them, store nothing and return their ids: the caller looks these up and calls
-        again. That happens only in a cluster: retention may have deleted newer rows of the same key, and only the
-        ledger entry of its charge proves that a row was stored.
+        If ``is_charged`` lacks some of them, store nothing and return their ids, which ``_post_again`` looks up. That
+        happens only in a cluster: retention may have deleted newer rows of the same key, and only the ledger entry of
+        its charge proves that a row was stored.
         """
         retired_rows = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
         until_ms_by_key = {(account_id, key_id): until_ms for account_id, key_id, until_ms in retired_rows}
@@ -198,7 +198,7 @@ class LedgerRepository:
     ) -> Sequence[RequestRecord]:
         """Store the rows that are not stored yet, as part of the current transaction; return them.
 
-        Of two rows with the same id the first counts. A stored "interrupted" row gives way to one with the real end.
+        Of two rows with the same id the first counts. A stored "interrupted" row is replaced by one with the real end.
 
         ``credit``: the leases of the node that served the requests; None if this node did.
         """

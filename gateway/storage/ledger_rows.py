@@ -1,8 +1,8 @@
 """Rows of requests with their charges and their part of every sum, as parts of a transaction.
 
 An "interrupted" row may later turn out to be wrong. If a node of a cluster is declared dead, its open requests become
-interrupted rows. If it was only cut off, it comes back and knows how they ended: its rows replace the interrupted ones,
-whose charges are reversed.
+interrupted rows. If the node was only cut off, it stores the real ends of these requests later: its rows replace the
+interrupted ones, whose charges are reversed.
 """
 
 from collections import defaultdict
@@ -123,7 +123,7 @@ def select_charged(ids: Sequence[str]) -> Select[Any]:
 
 
 async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
-    """Charge a row that is not stored, once; return whether this call did."""
+    """Charge a row that is not stored, once; return whether this call charged it."""
     charged_query = select_charged([row.id]).limit(1)
     if not row.cost_nanos or (await connection.execute(charged_query)).first() is not None:
         return False

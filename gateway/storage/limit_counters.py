@@ -15,7 +15,7 @@ from gateway.storage.database import Database
 from gateway.storage.schema import limit_counters, orphan_charges, requests, retired
 
 SUBJECTS_PER_STATEMENT = 500
-"""Subjects per statement."""
+"""Subjects per statement, because databases limit the number of values in one."""
 _ROWS_PER_STEP = 5_000
 
 ADD_SPENT = BulkAddition(limit_counters, ("spent_nanos",))
@@ -40,10 +40,10 @@ def sum_charges(rows: Iterable[RequestRecord]) -> dict[LimitCharge, int]:
 
 @frozen
 class CountedRows:
-    """What the stored requests have spent, by what that counts for.
+    """What the stored requests have spent, in nano-USD, by counter, subject and window or slice.
 
-    ``is_partial`` says that requests were deleted. ``oldest_ms`` is then when the oldest of those that are left was
-    settled, in Unix milliseconds: sums of windows that began earlier are too low.
+    ``is_partial`` says that requests were deleted. ``oldest_ms`` is then the time at which the oldest remaining request
+    was settled, in Unix milliseconds: sums of windows that began earlier are too low.
     """
 
     spent: Mapping[LimitCharge, int]
@@ -87,7 +87,7 @@ def parse_wrong_counters(rows: Iterable[Row[Any]]) -> list[CounterDifference]:
 
 
 class LimitCounters:
-    """The table of counters."""
+    """The ``limit_counters`` table. All sums are in nano-USD."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -145,7 +145,7 @@ class LimitCounters:
         return [row.counter for row in await self._database.read(select(limit_counters.c.counter).distinct())]
 
     async def list_all(self) -> dict[LimitCharge, int]:
-        """Return all sums."""
+        """Return all sums by counter, subject and start of the window or slice."""
         return {
             (row.counter, row.subject, int(row.start_s)): int(row.spent_nanos)
             for row in await self._database.read_long(select(limit_counters))

@@ -28,7 +28,7 @@ BEFORE_UPGRADE = ""
 """The counter of a row that the migration has stored: limits of the first start are older than this table."""
 _ROWS_PER_LOOK = 50_000
 _MARGIN_ROWS = 10_000
-"""How many sequences are looked at besides: on nodes, rows may become visible after rows with higher ones."""
+"""How many earlier sequences are examined, too: on nodes, rows may become visible after rows with higher ones."""
 FillState = Literal["filling", "following", "done"]
 _FIND_CURSOR = "SELECT counted_until FROM limit_fills WHERE counter = ?1 AND state <> 'done'"
 _FIND_RANGE = """
@@ -71,7 +71,7 @@ class LimitFill:
         counter: ``Limit.counter``.
         keys: ``Limit.keys``: whose requests are counted.
         until_s: ``Limit.until_s``, in Unix seconds; None: it does not end.
-        created_s: since when requests count when they end; 0: since before it was recorded.
+        created_s: from when on requests count at their end, in Unix seconds; 0: from before the limit was recorded.
         since_s: the time that earlier requests are counted from, in Unix seconds.
         counted_until: the sequence of the last request that was looked at.
         state: "filling"; "following" when all requests that were stored are counted, and those that ran when the limit
@@ -91,7 +91,7 @@ class LimitFill:
         return self.state == "filling"
 
     def find_counts_since(self, window_start_s: int) -> int | None:
-        """Return since when the limit counts, in Unix seconds; None: everything in its window, or it is unknown."""
+        """Return since when the limit counts, in Unix seconds; None: for its whole window, or the time is unknown."""
         since_s = self.created_s if self.is_filling else self.since_s
         return since_s if since_s and since_s >= window_start_s else None
 
@@ -103,7 +103,7 @@ class FillStep:
     Attributes:
         sums: what was counted, in nano-USD.
         ended: whether no later row is stored.
-        held_s: how long the commit has kept other writers waiting.
+        held_s: for how many seconds the commit has kept other writers waiting.
     """
 
     sums: Mapping[LimitCharge, int]
@@ -166,7 +166,7 @@ class LimitFillRepository:
         return 0 if until_ms is None or until_ms < 0 else int(until_ms) // 1000 + 1
 
     async def count(self, fill: LimitFill, max_rows: int, find_charge: FindCharge) -> FillStep | None:
-        """Count the next ``max_rows`` requests, in one commit; return None if the limit is gone."""
+        """Count the next requests, at most ``max_rows``, in one commit; return None if the limit is gone."""
         if isinstance(self._database, SqliteDatabase):
             return await self._database.transact(partial(_count_sqlite, fill, max_rows, find_charge))
         return await self._database.write(partial(_count, fill, max_rows, find_charge))

@@ -37,11 +37,11 @@ class BucketAddress:
 
 
 MediaLocation = Path | BucketAddress | None
-"""None: the data folder."""
+"""Where media are stored: a folder, a bucket, or None for the data folder."""
 
 
 def parse_location(url: str) -> MediaLocation:
-    """Parse ``store.media_url``. Raises ``ValueError``."""
+    """Parse ``store.media_url``; return None if it is empty. Raises ``ValueError``."""
     if not url:
         return None
     if url.startswith("s3://"):

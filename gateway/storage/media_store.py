@@ -10,14 +10,14 @@ from gateway.storage.file_draft import FileDraft
 
 
 class MediaDraft(Protocol):
-    """A media file that arrives in pieces: found only once it is kept."""
+    """A media file that arrives in pieces. ``MediaStore.find`` does not return it before ``keep``."""
 
     async def write(self, piece: bytes) -> None:
         """Add a piece. Raises ``StoreUnavailable``; then the whole draft is deleted."""
         ...
 
     async def keep(self) -> AnyMedia:
-        """Store the file durably under a new id. On ``UnknownMedia`` or ``StoreUnavailable`` it is deleted."""
+        """Store the file durably under a new id. On ``UnknownMedia`` or ``StoreUnavailable`` the draft is deleted."""
         ...
 
     def discard(self) -> None:

@@ -91,8 +91,8 @@ class MemberRepository:
     ) -> Member:
         """Store a new member and return it with its id. The commit uses up the invitation ``link``.
 
-        Raises ``Conflict`` if the name is taken or ``identity`` belongs to another member, ``NotFound`` for the account
-        or link.
+        Raises ``Conflict`` if the name is taken or ``identity`` belongs to another member, ``NotFound`` if the account
+        or ``link`` does not exist.
         """
 
         async def add(connection: AsyncConnection) -> int:

@@ -57,7 +57,7 @@ def bind_to_machine(url: str) -> str:
 
 @cache
 def read_machine() -> str:
-    """Return the identity of this process's loopback interface: machine and container. Only Linux provides it."""
+    """Return the identity of this process's loopback interface: machine and container. Empty except on Linux."""
     try:
         boot, network = Path("/proc/sys/kernel/random/boot_id").read_text(), Path("/proc/self/ns/net").readlink()
     except OSError:

@@ -158,7 +158,7 @@ async def _open_by_transaction(
 
 
 def parse_cursor(text: str) -> PageCursor:
-    """Raises ``InvalidRequest``."""
+    """Parse the text of a cursor. Raises ``InvalidRequest``."""
     match = _CURSOR.fullmatch(text)
     if match is None:
         raise _make_cursor_error()

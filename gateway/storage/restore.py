@@ -111,7 +111,7 @@ def _remove_mark(draft: Path) -> None:
 
 
 def _check_kept_bodies(draft: Path, node: str) -> dict[str, int]:
-    """Check the segments of a backup. The restored folder is another node: the rows become those of the next one."""
+    """Check the segments of a backup. Their rows lose the id of the former node: the restored folder is another one."""
     try:
         release_node(draft / DATABASE, node)
         checked = check_bodies(draft / DATABASE, draft / BODIES_FOLDER)

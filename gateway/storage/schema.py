@@ -198,7 +198,7 @@ entries = Table(
     Column("note", String(256)),
     sqlite_autoincrement=True,
 )
-"""Charges and credits; rows are only added. ``amount_nanos`` is followed by columns of charges, then of credits."""
+"""Charges and credits; rows are only added. Charges have a ``request_id``; credits have a reference and a note."""
 
 _CREDITS = entries.c.kind != "charge"
 Index("entries_of_credit", entries.c.account_id, entries.c.key_id, entries.c.sequence, sqlite_where=_CREDITS)
@@ -432,7 +432,7 @@ video_prompts = Table(
     Column("video_id", String(64), ForeignKey("videos.id", ondelete="CASCADE"), primary_key=True),
     Column("prompt", Text, nullable=False),
 )
-"""Prompts are written once; the job's row is rewritten completely at every answer of its provider."""
+"""The prompts of jobs, written once. The job's row is rewritten completely at every answer of its provider."""
 
 deliveries = Table(
     "deliveries",

@@ -25,8 +25,8 @@ bodies = Table(
 )
 """A row for each request with kept bodies.
 
-``expires_ms`` is 0 once they are deleted and their bytes must be erased. ``segment`` is null if nothing could be kept;
-``loss`` says why, or is ``held`` as long as bodies in a segment are shown only if their request turns out to fail.
+``expires_ms`` is 0 once the bodies are deleted and their bytes must be erased. ``segment`` is null if nothing could be
+kept; ``loss`` says why, or is ``held`` as long as bodies in a segment are shown only if their request fails.
 """
 
 body_segments = Table(
@@ -54,9 +54,9 @@ body_drafts = Table(
 )
 """The objects that are being stored, each a copy of a segment of ``node`` that ``process`` makes.
 
-The row is removed in the transaction that makes the object that of the segment. Without a row, or with an empty
-``process``, it cannot become that: another process has given it up. Then it is a leftover again and again, until the
-row is an hour old: the process that made the row may still store the object.
+The row is removed in the transaction that makes the object that of the segment. Another process that gives the object
+up empties ``process``. An object without a row, or with an empty ``process``, cannot become that of the segment. Until
+its row is an hour old, the object is a leftover: the process that made the row may still store the object.
 """
 
 body_key_versions = Table(

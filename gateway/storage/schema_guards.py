@@ -42,8 +42,9 @@ kept_responses = Table(
 )
 """Responses that their providers do not keep.
 
-``sealed`` has the response, ``inputs`` its input since the response ``before_id``. The memory is that of the parsed
-JSON, in bytes. Rows of an earlier version have no ``inputs``: ``sealed`` has all input of their conversation.
+``sealed`` has the response, ``inputs`` its input since the response ``before_id``. ``body_memory`` and
+``inputs_memory`` are the bytes of memory for the parsed JSON. Rows of an earlier version have no ``inputs``: ``sealed``
+has all input of their conversation.
 """
 
 alerts = Table(
@@ -68,4 +69,4 @@ sinks = Table(
     Column("delivered_ms", BigInteger),
     Column("error", Text, nullable=False),
 )
-"""How far the sinks are, which deliver the rows of requests (``domain/sink.py``)."""
+"""How far each sink has delivered the rows of requests (``domain/sink.py``)."""

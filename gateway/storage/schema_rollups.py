@@ -34,7 +34,10 @@ rollups = Table(
     *(Column(name, Text, nullable=False) for name in ("cursor", "first_cursor")),
     *(Column(name, BigInteger, nullable=name == "since_ms") for name in ("before", "since_ms")),
 )
-"""What a job has summed: rows from ``first_cursor`` to ``cursor``, and back to ``before``, settled at ``since_ms``."""
+"""The progress of jobs that sum rows: from ``first_cursor`` up to ``cursor``, and back to the sequence ``before``.
+
+``since_ms`` is when the oldest summed row was settled. ``usage_splits.py`` uses ``before`` to count reversals.
+"""
 
 _SPLIT_LABELS = {"filter_by": 16, "value": 256, "split_by": 16, "label": 256}
 usage_splits = Table(

@@ -31,7 +31,7 @@ async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
 
     Importing Alembic costs 100 ms and 10 MB, so it is imported only if a migration is missing.
 
-    Raises ``DatabaseStartupError`` as ``check_schema``.
+    Raises ``DatabaseStartupError`` as ``check_schema`` does.
     """
     revision = await check_schema(connection, name)
     if revision == schema.REVISION:

@@ -17,7 +17,7 @@ from gateway.storage.schema import IS_NAMED, requests
 _SESSIONS_PER_STATEMENT = 200
 """Sessions, and rows, per statement."""
 _PARTS = (100, 10, 1)
-"""The parts of the permitted rows that one list reads until it has sessions enough."""
+"""Divisors of the permitted rows: one list reads a hundredth of them, then a tenth, until it has enough sessions."""
 _INDEXES = ("key_id", "end_user", "account_id")
 """Fields of a filter whose columns have an index, the most selective first."""
 _COLUMNS = requests.c
@@ -135,7 +135,7 @@ def _write_conditions(columns: Any, session_filter: SessionFilter, index: str | 
 
 
 def _is_used_later(session_filter: SessionFilter, high: int) -> ColumnElement[bool]:
-    """Whether the session of a row is on an earlier page. Read through the index of sessions."""
+    """Return the condition that the session of a row is on an earlier page, read through the index of sessions."""
     later = requests.alias("later").c
     is_same = and_(text("later.session != ''"), later.session == _COLUMNS.session)
     is_same = and_(is_same, later.account_id + 0 == _COLUMNS.account_id, later.sequence >= high)

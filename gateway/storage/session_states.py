@@ -17,7 +17,7 @@ from gateway.storage.limit_counters import LimitCounters
 from gateway.storage.schema import IS_NAMED, limit_counters, orphan_charges, requests, session_states
 
 _SESSIONS_PER_STATEMENT = 500
-"""Sessions per statement."""
+"""Sessions per statement, because databases limit the number of values in one."""
 _KEPT_FIELDS = ("subject", "account_id", "limit_nanos", "status", "ended_ms")
 _LIST_LEASES = text("SELECT node FROM credit_leases WHERE owner = 2 AND owner_id = :id LIMIT 1")
 _COLUMNS = session_states.c
@@ -138,7 +138,7 @@ class SessionStateRepository:
         return [row.subject for row in await self._database.read_long(query)]
 
     async def delete_unneeded_sums(self, subjects: Collection[str]) -> int:
-        """Delete what those of these sessions have spent that ``list_unneeded_sums`` still has; return the number."""
+        """Delete the sums of those ``subjects`` that ``list_unneeded_sums`` still returns; return their number."""
         statement = _DELETE_SUMS.where(limit_counters.c.subject.in_(subjects), *self._write_unneeded())
 
         async def work(connection: AsyncConnection) -> int:

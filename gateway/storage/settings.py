@@ -28,7 +28,7 @@ class SettingRepository:
     ) -> None:
         """Store the value at each path in one transaction; None removes the setting there.
 
-        ``audits`` are the rows by path. That of a removal is left out if nothing was stored.
+        ``audits`` are the audit rows by path. The row of a removal is left out if nothing was stored.
         """
 
         async def work(connection: AsyncConnection) -> None:

@@ -24,7 +24,7 @@ class ModelSums:
     ``model`` is the provider's name. The means are of completed requests, and None without any.
 
     Attributes:
-        compared: the copies whose answers were compared with those of callers, of which are also the next ones.
+        compared: how many copies' answers were compared with those that callers got. The next fields are about these.
         mean_agreement: the mean share of words that both answers have, from 0 to 1; None without any.
         same_text: how many answers had an equal text; likewise ``same_tools`` for tool calls and ``same_finish`` for
             why they ended.

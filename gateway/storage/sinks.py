@@ -63,7 +63,7 @@ class SinkRepository:
         return bool(await self._database.change(statement.values(values)))
 
     async def restart(self, name: str, cursor: str) -> None:
-        """Let a sink go on at another ``cursor``: the stored one is none of this database."""
+        """Let a sink continue at another ``cursor``, because the stored one is not of this database."""
         await self._database.change(update(sinks).where(_columns.name == name).values(cursor=cursor))
 
     async def note_failure(self, name: str, error: str, waiting_ms: int | None) -> None:

@@ -145,10 +145,10 @@ class SpeedRepository:
         if state.since_ms is not None:
             settled_ms.append(state.since_ms)
         is_same = (_STATE.name == _NAME, _STATE.cursor == state.cursor, _STATE.before == state.before)
-        move = update(rollups).where(*is_same).values(since_ms=min(settled_ms, default=None), **values)
+        move_query = update(rollups).where(*is_same).values(since_ms=min(settled_ms, default=None), **values)
 
         async def work(connection: AsyncConnection) -> bool:
-            if not (await connection.execute(move)).rowcount:
+            if not (await connection.execute(move_query)).rowcount:
                 return False
             await _merge(connection, cells)
             return True
@@ -157,7 +157,7 @@ class SpeedRepository:
 
 
 async def _merge(connection: AsyncConnection, cells: dict[SpeedKey, Speed]) -> None:
-    """Add cells to the stored ones. The caller has locked the state, so no other process changes them."""
+    """Add cells to the stored ones. The state must be locked, because no other process may change them meanwhile."""
     for key, stored_speed in await _find_cells(connection, cells):
         cells[key].add(stored_speed)
     values = [(*key, *(write_histogram(getattr(cells[key], name)) for name in _HISTOGRAMS)) for key in sorted(cells)]

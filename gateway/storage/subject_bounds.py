@@ -1,10 +1,10 @@
 """Which users, sessions and tags get sums of their own, decided in the transactions of their rows.
 
-A value gets one when its first row of the day is stored, unless ``attribution.max_values`` values have one; then it is
+A value gets its own sums with its first row of the day, unless ``attribution.max_values`` values have some; then it is
 summed as ``OTHER_VALUES`` for the rest of the day. The number of values is stored, because several nodes may add some.
 The bound of a group is stored with its first value: a changed setting applies from the next day on.
 
-Only what other transactions have committed is remembered: a new value is looked up twice, and later ones never.
+Only what earlier transactions have committed is remembered: each value is looked up with its first two rows only.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ _ADD_SUMS = BulkAddition(subject_usage, SUMMED_FIELDS)
 _VALUES_PER_STATEMENT = 500
 """Values per statement, because databases limit the number of values in one."""
 _DAYS_REMEMBERED = 2
-"""Rows of earlier days are rare: they were delayed by an outage."""
+"""How many days are remembered. Rows of earlier days are rare: an outage delayed them."""
 _COUNTS, _USAGE = subject_counts.c, subject_usage.c
 
 

@@ -26,7 +26,7 @@ SORT_KEYS: Mapping[str, ColumnElement[Any]] = {
     "cost_usd": _SUMS["cost_nanos"],
     "last_used_on": _LAST_DAY,
 }
-"""What a list is sorted by."""
+"""The columns by which a list can be sorted, by their names in the API."""
 
 
 @frozen
@@ -50,13 +50,13 @@ async def list_subjects(
 ) -> SubjectPage:
     """Return ``limit`` subjects from ``start`` on whose names have all ``words``, in any case.
 
-    ``sort`` is a name in ``SORT_KEYS``, after ``-`` in descending order. Beyond the last row there are none, and the
+    ``sort`` is a name in ``SORT_KEYS``, after ``-`` in descending order. Beyond the last row there are no rows, and the
     total is 0.
     """
-    found = [contain_text(word, _COLUMNS.value) for word in words]
+    has_words = [contain_text(word, _COLUMNS.value) for word in words]
     query = (  # only one page is summed in full: all sums of 70,000 rows take twice as long
         select(_COLUMNS.value, func.count().over().label("total"))
-        .where(*write_conditions(subject_filter), _COLUMNS.value != OTHER_VALUES, *found)
+        .where(*write_conditions(subject_filter), _COLUMNS.value != OTHER_VALUES, *has_words)
         .group_by(_COLUMNS.value)
         .order_by(_write_order(sort), _COLUMNS.value)
     )
@@ -75,12 +75,12 @@ async def list_tag_names(database: Database, subject_filter: SubjectFilter) -> l
     counts = subject_counts.c
     days = counts.day.between(subject_filter.since, subject_filter.until)
     names = select(counts.name).where(counts.kind == "tag", counts.name != "", days).distinct().subquery()
-    used = exists(
+    is_used = exists(
         select(_COLUMNS.kind).where(
             _COLUMNS.kind == "tag", _COLUMNS.name == names.c.name, *write_conditions(subject_filter)[2:]
         )
     )
-    rows = await database.read_long(select(names.c.name).where(used).order_by(names.c.name))
+    rows = await database.read_long(select(names.c.name).where(is_used).order_by(names.c.name))
     return [row.name for row in rows]
 
 

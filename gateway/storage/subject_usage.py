@@ -117,7 +117,7 @@ def _select_amounts(owner_and_day: tuple[ColumnElement[Any], ...], **amounts: Co
 
 
 SUBJECT_TOTALS = _sum_totals()
-"""The statement whose rows ``parse_totals`` parses."""
+"""The statement that selects the charges of each key and day by each source; ``parse_totals`` parses its rows."""
 
 
 def parse_totals(rows: Iterable[Row[Any]]) -> list[SubjectTotals]:

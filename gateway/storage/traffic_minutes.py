@@ -76,9 +76,9 @@ class _RequestRanges(RequestLogRepository):
 
 
 class RowSeriesReader:
-    """Reads series of the requests that both filters select, whose times are ignored, by minute or hour.
+    """Reads series by minute or hour of the requests that both filters select; the filters' times are ignored.
 
-    ``unit_ms`` is the length of a minute or an hour. Of more than ``max_rows`` rows nothing is read.
+    ``unit_ms`` is the length of a minute or an hour. With more than ``max_rows`` rows, ``has_rows`` returns False.
     """
 
     def __init__(

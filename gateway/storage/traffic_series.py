@@ -41,7 +41,7 @@ class TrafficSeries:
     Attributes:
         buckets: the sums of each hour or day that has any, by its first hour. Their label is empty.
         top: the sums of the values that cost most, the highest first.
-        values: of each of these and each hour, the nano-USD; for causes of failures, the requests.
+        values: the nano-USD by top value and hour; for causes of failures, the number of requests.
     """
 
     buckets: dict[int, TrafficLine]
@@ -50,10 +50,10 @@ class TrafficSeries:
 
 
 class TrafficSeriesReader:
-    """Reads series of the requests that ``traffic_filter`` selects, whose hours are ignored, by hour or day.
+    """Reads series by hour or day of the requests that ``traffic_filter`` selects; the filter's hours are ignored.
 
-    With ``uses_splits``, past days are read from ``usage_splits``, except ``changed_days``: those of the rows at which
-    the job that adds up the splits has not looked yet.
+    With ``uses_splits``, past days are read from ``usage_splits``, except ``changed_days``: days with new rows that
+    the job for ``usage_splits`` has not examined yet.
     """
 
     def __init__(

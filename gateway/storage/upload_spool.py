@@ -146,7 +146,7 @@ class SpooledFile:
         """Append ``data``.
 
         Raises:
-            Overloaded: the spool is full. The caller closes the file after this and the next two errors.
+            Overloaded: the spool is full. The file must be closed after this and the next two errors.
             RateLimited: the account holds too much.
             StoreUnavailable: the disk cannot store the data.
             ValueError: the file is closed.

@@ -13,7 +13,8 @@ another process stored while the day was added up are behind the cursor, and the
 reaches them. A reader looks at the rows behind the cursor, too, and does not use the splits of their days.
 
 Up to version 0.10, nodes take rows back without ``take_back``. Those of the last two days are not in the sums yet. An
-older row is taken back only if the creation of a video had no answer: during an upgrade, its day keeps its part.
+older row is taken back only if the creation of a video had no answer: during an upgrade, the sums of its day keep its
+part.
 """
 
 import asyncio
@@ -102,10 +103,10 @@ class SplitRepository:
             return True
         if cursor is None or look is None:
             return False
-        move = update(rollups).where(*_is_at(cursor)).values(cursor=look.next_cursor)
+        move_query = update(rollups).where(*_is_at(cursor)).values(cursor=look.next_cursor)
 
         async def work(connection: AsyncConnection) -> bool:
-            if not (await connection.execute(move)).rowcount:
+            if not (await connection.execute(move_query)).rowcount:
                 return False
             await connection.execute(delete(split_days).where(split_days.c.day.in_(look.days)))
             return True
@@ -194,7 +195,7 @@ class SplitRepository:
         return max(set(open_days) - {int(row.day) for row in marks}, default=None)
 
     async def _read_sums(self, day: int) -> list[tuple[Any, ...]] | None:
-        """Return the rows of one day; None if they are too many, or the daily sums of which they are sums."""
+        """Return the rows of one day; None if there are too many of them, or too many daily sums to add up."""
         for table in (usage_hours, failure_hours):
             query = select(literal(1)).where(*_is_of_day(table, day)).limit(self._max_sums + 1)
             (count,) = await self._database.read_long(select(func.count()).select_from(query.subquery()))
@@ -270,21 +271,23 @@ class _DayWriter:
 
     async def finish(self, cursor: tuple[str, int]) -> bool:
         """Put the day into ``split_days``. Return False if the state has moved from ``cursor`` since."""
-        lock = update(rollups).where(*_is_at(cursor)).values(cursor=cursor[0])
-        add = insert_for(self._database.kind, split_days).values(day=self._day).on_conflict_do_nothing()
+        lock_query = update(rollups).where(*_is_at(cursor)).values(cursor=cursor[0])
+        add_query = insert_for(self._database.kind, split_days).values(day=self._day).on_conflict_do_nothing()
 
         async def work(connection: AsyncConnection) -> bool:
-            if not await self._is_alone(connection) or not (await connection.execute(lock)).rowcount:
+            if not await self._is_alone(connection) or not (await connection.execute(lock_query)).rowcount:
                 return False
-            await connection.execute(add)
+            await connection.execute(add_query)
             return True
 
         return await self._database.write_shared(work)
 
     async def _is_alone(self, connection: AsyncConnection) -> bool:
         """Return whether no other writer has begun and the day is not complete. Until the commit none can begin."""
-        hold = update(rollups).where(_STATE.name == _WRITER, _STATE.cursor == self._token).values(before=self._day)
-        if not (await connection.execute(hold)).rowcount:
+        hold_query = (
+            update(rollups).where(_STATE.name == _WRITER, _STATE.cursor == self._token).values(before=self._day)
+        )
+        if not (await connection.execute(hold_query)).rowcount:
             return False
         complete_days = select(split_days.c.day).where(split_days.c.day == self._day)
         return not (await connection.execute(complete_days)).all()
@@ -297,7 +300,7 @@ async def list_split_days(database: Database, days: range) -> list[int]:
 
 
 async def take_back(connection: AsyncConnection, settled_ms: Sequence[int]) -> None:
-    """Take days out of ``split_days`` whose sums are reduced by the current transaction. No cursor sees that."""
+    """Take days whose sums the current transaction reduces out of ``split_days``, and count this reversal."""
     reversals = _STATE.before + 1
     await connection.execute(update(rollups).where(_STATE.name == _NAME).values(before=reversals))
     days = {at_ms // _DAY_MS for at_ms in settled_ms}

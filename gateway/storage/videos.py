@@ -304,7 +304,10 @@ class VideoRepository:
 async def post_ends(
     database: Database, connection: AsyncConnection, ends: Sequence[tuple[VideoJob, RequestRecord]]
 ) -> None:
-    """Store the requests of jobs. If the answer to ``create`` was lost, its request is stored as refused."""
+    """Store the requests of jobs.
+
+    A stored row is replaced: a request is stored as refused if the provider did not answer ``create``.
+    """
     rows = [row for _, row in ends]
     stored_rows = await connection.execute(select(requests).where(requests.c.id.in_([row.id for row in rows])))
     if former_rows := [parse_request(stored_row).row for stored_row in stored_rows]:

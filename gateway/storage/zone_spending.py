@@ -1,7 +1,7 @@
 """What accounts with a time zone have spent in their own day and month.
 
-The sums of days are of UTC. Of a window that begins or ends within such a day, the parts before and after its whole
-days are added up from the ledger's entries.
+The stored sums are of UTC days. If a window begins or ends within such a day, the parts before and after its whole days
+are added up from the ledger's entries.
 """
 
 from collections import defaultdict

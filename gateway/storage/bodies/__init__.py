@@ -1,6 +1,6 @@
 """The store of kept bodies: sealed records in segment files of the folder ``bodies``, and an index in the database.
 
-``body_store`` is what others use. A record is a frame (``framing``) around the bodies of one request (``packing``),
+Other packages use ``body_store``. A record is a frame (``framing``) around the bodies of one request (``packing``),
 which are compressed and sealed with the data key of their account (``data_keys``). Frames are appended to segments
 (``segments``); a row of the index (``index``) says where.
 

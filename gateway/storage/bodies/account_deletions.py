@@ -7,26 +7,26 @@ from gateway.storage.bodies.index import BodyIndex
 
 
 class AccountDeletions:
-    """Tells deletions that run from those that were cut off, which a sweep ends.
+    """Tells running deletions from those that were cut off and that a sweep must complete.
 
-    To destroy the data keys of an account again after its deletion has ended would lose what was kept since. So one
-    that another process may have begun counts as cut off only if the sweep before has found it, too.
+    If the data keys of an account were destroyed again after its deletion had ended, bodies kept since would be lost.
+    A deletion that another process may have begun counts as cut off only if the previous sweep has found it, too.
     """
 
     def __init__(self, index: BodyIndex, *, shares_keys: bool) -> None:
         self._index = index
         self._shares_keys = shares_keys
         self._running: list[int] = []
-        self._found: set[int] = set()
+        self._found_accounts: set[int] = set()
 
     @contextmanager
     def run(self, account_id: int) -> Iterator[None]:
-        """Note that a deletion runs here; if it fails, that it was cut off."""
+        """Note during the block that a deletion runs here; if the block fails, note that the deletion was cut off."""
         self._running.append(account_id)
         try:
             yield
         except BaseException:
-            self._found.add(account_id)
+            self._found_accounts.add(account_id)
             raise
         finally:
             self._running.remove(account_id)
@@ -34,6 +34,6 @@ class AccountDeletions:
     async def list_cut_off(self) -> set[int]:
         """Return the accounts whose data keys a sweep must destroy."""
         pending = await self._index.list_pending_keys()
-        cut_off = pending & self._found if self._shares_keys else pending
-        self._found = pending
+        cut_off = pending & self._found_accounts if self._shares_keys else pending
+        self._found_accounts = pending
         return cut_off.difference(self._running)

@@ -27,7 +27,7 @@ from gateway.storage.bodies.waiting import OpenRequest, WaitingBodies, WaitingMe
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 MAX_LOSS_ROWS = 1_000
-"""Requests of which nothing is kept and whose rows wait to be stored. Further ones are only counted."""
+"""Maximum of rows that wait to be stored for requests of which nothing is kept. Further requests get no row."""
 WRITE_DELAY_S = 1.0
 """How long bodies wait for others, so that few commits store the rows of many. A batch that is full waits no longer."""
 SWEEP_INTERVAL_S = 60.0
@@ -38,7 +38,7 @@ MIN_MOVE_PAUSE_S = 0.05
 KEYS_FOLDER = "keys"
 
 BuildAudit = Callable[[Mapping[int, int]], AuditRow]
-"""Returns the row of a deletion from the number of requests of each account."""
+"""Returns the audit row of a deletion from the number of requests of each account."""
 Args = TypeVarTuple("Args")
 T = TypeVar("T")
 
@@ -48,8 +48,7 @@ log = structlog.stdlib.get_logger(__name__)
 class BodyStore:
     """The kept bodies of this node.
 
-    A single thread does all work on files, in order. A lock keeps a deletion from meeting frames whose rows are not
-    stored yet.
+    A single thread does all work on files, in order. Because of a lock, no deletion runs while frames have no rows yet.
 
     Args:
         folder: has the segments and the folder of the data keys.
@@ -57,11 +56,11 @@ class BodyStore:
         find_bounds: returns the bounds in force.
         clock: returns Unix seconds, for ages.
         shared: the shared store that finished segments are moved to; None: they stay in ``folder``.
-        former_node: what this gateway was before: a node, or with an empty text a single gateway; None: nothing else.
+        former_node: the node that this gateway was before, or an empty text if it was a single gateway; None: neither.
 
     Attributes:
         shared: the shared store; None without one.
-        memory: counts what waits. Collectors of the bodies of running requests add these.
+        memory: counts the bytes that wait to be written. Collectors of the bodies of running requests add theirs.
         open_requests: the collectors of the bodies of requests that have not ended, by the id of the request. A settled
             request is among them until its client has read everything.
     """
@@ -106,10 +105,10 @@ class BodyStore:
     def keep(
         self, owner: BodyOwner, size: int, build: Callable[[], Sequence[BodyPart]], *, is_held: bool = False
     ) -> None:
-        """Have the bodies that ``build`` returns written soon. Their ``size`` is counted in ``memory`` already.
+        """Queue the bodies that ``build`` returns for the writer. Their ``size`` is counted in ``memory`` already.
 
-        ``is_held``: they stay hidden until the log has a row of the request. If it failed they are shown then, else
-        destroyed.
+        ``is_held``: the bodies stay hidden until the log has a row of the request. Then they are shown if the request
+        has failed, and destroyed if not.
         """
         self._queue.add(WaitingBodies(owner, size, build, is_held))
         self._wake.set()
@@ -117,7 +116,7 @@ class BodyStore:
             self._batch_is_full.set()
 
     def prepare(self, work: Callable[[], T]) -> "asyncio.Future[T] | None":
-        """Run ``work`` in the thread, before anything that is given to ``keep`` later. None if the store is closed."""
+        """Start ``work`` in the thread, ahead of later calls of ``keep``; return its future, None if closed."""
         return None if self._is_closed else asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def note_loss(self, owner: BodyOwner, loss: LossReason) -> None:
@@ -180,7 +179,7 @@ class BodyStore:
                 await self._move(shared, number, path, size)
 
     async def _reseal(self, shared: SharedBodies) -> None:
-        """Seal anew with the keys of the store what was sealed with those of this disk while it did not answer."""
+        """Seal frames anew with keys of the store if keys of this disk sealed them while the store did not answer."""
         changes = await asyncio.to_thread(shared.keys.list_outage_keys)
         done: set[int] = set()
         while changes:
@@ -199,7 +198,7 @@ class BodyStore:
                 done.add(numbers[0])
 
     async def _hide_former(self, shared: SharedBodies) -> None:
-        """Hide what an earlier process has sealed with a destroyed key, and was killed before it could hide that."""
+        """Hide bodies that an earlier process sealed with a destroyed key, if it was killed before it hid them."""
         async with self._lock:
             if self._has_checked_keys or self._is_closed:
                 return
@@ -211,7 +210,7 @@ class BodyStore:
         self._has_checked_keys = True
 
     async def _move(self, shared: SharedBodies, number: int, path: Path, size: int) -> None:
-        """Move a segment. If frames of it are erased meanwhile, its copy has them: then the next move does it."""
+        """Move a segment. If frames of it are erased meanwhile, discard the copy, which has them, for the next move."""
         async with self._lock:  # an erasure that runs is counted before it has overwritten everything
             erasures = self._segments.count_erasures(number)
             if self._is_closed or not self._segments.has(number):
@@ -261,7 +260,7 @@ class BodyStore:
                 await self._store_rows()
 
     async def read(self, request_id: str) -> tuple[BodyEntry, list[BodyPart]] | None:
-        """Return the row of a request and its bodies, none if nothing could be kept; None if it has no row.
+        """Return the row of a request and its bodies (empty if nothing could be kept); None if it has no row.
 
         Raises ``BodiesUnreadable``: another node has them (``BodiesNotShared`` if it moves them soon), the shared store
         does not answer (``BodiesOutOfReach``, or ``SegmentUnreadable`` for their segment alone), they are damaged, or
@@ -308,7 +307,7 @@ class BodyStore:
 
         With a shared store that holds for everything in it. ``build_audit`` gets the number of requests of each
         account; its row is stored in the transaction that hides the first of them. Raises ``StoreUnavailable``,
-        ``OSError``; then the deletion goes on by itself later.
+        ``OSError``; then a sweep completes the deletion.
         """
         return await _run_to_end(self._delete(body_filter, build_audit))
 
@@ -344,8 +343,8 @@ class BodyStore:
     async def _destroy_keys(self, account_id: int, *, is_repeated: bool = False) -> int:
         """Destroy the data keys of an account, and hide what was sealed with them since its bodies were hidden.
 
-        Another node that has one of them in memory forgets it, and hides what it has sealed with it. ``is_repeated``:
-        only if the deletion has not ended meanwhile.
+        Return the number of hidden requests. Another node that has such a key in memory forgets the key, and hides
+        what the key has sealed. ``is_repeated``: do nothing if the deletion has ended meanwhile.
         """
         async with self._lock:
             if is_repeated and account_id not in await self._index.list_pending_keys():
@@ -543,7 +542,7 @@ class BodyStore:
             await self._destroy_unused_shared_keys(self.shared)
 
     async def _erase_some(self) -> bool:
-        """Erase frames, then their rows: after a crash between the two the rows are still here. False: none is left."""
+        """Erase frames, then their rows: a crash between the two leaves the rows. Return False if none was left."""
         async with self._lock:
             await self._open()
             deleted = await self._index.list_deleted()
@@ -591,7 +590,7 @@ class BodyStore:
 
 
 async def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` to its end even if the caller is cancelled: a frame must get its row."""
+    """Run ``work`` to its end even if the awaiting task is cancelled: a frame must get its row."""
     task = asyncio.get_running_loop().create_task(work)
     try:
         return await asyncio.shield(task)

@@ -20,7 +20,7 @@ _SUFFIX = ".key"
 _DEAD_SUFFIX = ".dead"
 _VERSION_SUFFIX = ".version"
 MAX_KEYS_IN_MEMORY = 10_000
-"""More than the accounts of one batch by far: what a key has sealed is stored before the key is forgotten."""
+"""Far more than the accounts of one batch: what a key has sealed is stored before the key is forgotten."""
 
 
 class KeyFiles(Protocol):
@@ -54,7 +54,7 @@ class DataKeys:
         self._boxes: dict[int, SecretBox] = {}
 
     def open_box(self, account_id: int) -> SecretBox:
-        """Return what seals bodies of the account; make its data key if there is none.
+        """Return the box that seals bodies of the account; make its data key if there is none.
 
         Raises ``OSError``; ``DecryptionFailed`` if the master key is another.
         """
@@ -71,16 +71,19 @@ class DataKeys:
         return SecretBox(data_key, _PURPOSE)
 
     def find_box(self, account_id: int) -> SecretBox | None:
-        """Return what unseals bodies of the account; None if its data key was destroyed. Raises ``OSError``."""
+        """Return the box that unseals bodies of the account; None without a data key.
+
+        Raises ``OSError``, ``DecryptionFailed``.
+        """
         sealed = self.files.read(account_id)
         return None if sealed is None else self.unseal_key(account_id, sealed)
 
     def unseal_key(self, account_id: int, sealed: bytes) -> SecretBox:
-        """Return what a sealed data key of the account unseals. Raises ``DecryptionFailed`` for another master key."""
+        """Return the box of a sealed data key of the account. Raises ``DecryptionFailed`` for another master key."""
         return SecretBox(self._secret_box.open(sealed, context=_name_context(account_id)), _PURPOSE)
 
     def unseal(self, account_id: int, sealed: bytes, request_id: str) -> bytes | None:
-        """Return what ``open_box`` has sealed for a request; None if the data key was destroyed.
+        """Return the plain bytes of ``sealed``, sealed for a request; None without a data key.
 
         Raises ``OSError``, ``DecryptionFailed``.
         """
@@ -171,7 +174,7 @@ class MovedKeyFiles:
     """Sealed data keys in a ``store`` that nodes share. Those that an earlier process has left in ``local`` move there.
 
     The master copy is always the one in ``store``: no node can bring back a key that another one has destroyed.
-    Two threads use it, one after the other: a key that is just moving would be missing in both places.
+    A lock lets one thread at a time use the keys: a key that is just moving would be missing in both places.
 
     A key that is in both places, and not the same, was made while ``store`` did not answer: it stays in ``local`` until
     what it has sealed is sealed anew.
@@ -253,7 +256,7 @@ class MovedKeyFiles:
             return False
 
     def list_outage_accounts(self) -> list[int]:
-        """Return the accounts with a key that was made while the store did not answer, which has another one."""
+        """Return the accounts with another key on this disk than in the store, made while that did not answer."""
         self._move_keys()
         with self._lock:
             return list(self._checked_accounts.intersection(self._local.list_accounts()))

@@ -6,12 +6,12 @@ class BodiesUnreadable(Exception):
 
 
 class BodiesNotShared(BodiesUnreadable):
-    """They can be read soon: another node moves them to the shared store."""
+    """The bodies can be read soon: another node moves them to the shared store."""
 
 
 class BodiesOutOfReach(BodiesUnreadable):
-    """They can be read when the shared store answers again."""
+    """The bodies can be read when the shared store answers again."""
 
 
 class SegmentUnreadable(BodiesOutOfReach):
-    """The shared store answers, and their segment cannot be read: a file without permission, a broken object."""
+    """The shared store answers, but the segment cannot be read: a file without permission, or a broken object."""

@@ -1,4 +1,4 @@
-"""The index of kept bodies in the database: whose they are, and where."""
+"""The index of kept bodies in the database: the request, the owner and the place of each."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -25,11 +25,11 @@ MARKED_PER_STEP = 5_000
 """Rows that are hidden in one transaction: other writes wait for it."""
 _columns, _segments, _versions = bodies.c, body_segments.c, body_key_versions.c
 SHARED_KEYS = "*"
-"""In place of a node: the data keys of all nodes, in the shared store."""
+"""The value of ``node`` for the data keys of all nodes, in the shared store."""
 IS_MOVED = exists().where(_segments.node == _columns.node, _segments.segment == _columns.segment)
 """Whether the segment of a row was moved to a shared store."""
 _HELD = "held"
-"""In place of a loss: bodies of a request that has begun something, such as a video. They are kept only if it fails."""
+"""The value of ``loss`` for bodies of a request that started a job, such as a video: kept only if the request fails."""
 _HAS_FAILED = requests.c.outcome.not_in(NON_FAILURES)
 _IS_SHOWN = or_(_columns.loss != _HELD, exists().where(requests.c.id == _columns.request_id, _HAS_FAILED))
 _DELETED_VALUES = {"expires_ms": 0, "end_user": "", "session": ""}
@@ -53,7 +53,7 @@ _FRAME_COLUMNS = (_columns.request_id, _columns.account_id, _columns.segment, _c
 class BodyEntry:
     """A row of the index. ``location`` is None if nothing was kept; ``loss`` says why.
 
-    ``is_held``: the row is found only once the row of its request in the log says that it failed.
+    ``is_held``: ``find`` returns the row only if the log has a row of the request that says that it failed.
     """
 
     owner: BodyOwner
@@ -120,7 +120,7 @@ class BodyIndex:
         return max(int(number or 0) for number in numbers)
 
     async def adopt(self, former_node: str) -> None:
-        """Take over the rows of what this gateway was before: a node, or with an empty text a single gateway.
+        """Take over the rows of the node that this gateway was before; an empty text stands for a single gateway.
 
         Rows of segments that were moved to a shared store stay: their data keys have the name of the former node.
         """
@@ -130,7 +130,7 @@ class BodyIndex:
     async def list_frames(self, node: str, segment: int | None = None) -> list[tuple[str, int, Location]]:
         """Return the requests, and their accounts, whose bodies are in the folder of ``node``, with their frames.
 
-        ``segment``: only those in it.
+        ``segment``: only those in this segment.
         """
         is_there = _columns.node == node, _columns.expires_ms > 0, _columns.segment.is_not(None), ~IS_MOVED
         query = select(*_FRAME_COLUMNS).where(*is_there)
@@ -152,10 +152,10 @@ class BodyIndex:
         return {int(row.account_id): int(row.version) for row in rows if row.account_id in asked_ids}
 
     async def end_key_destruction(self, account_id: int) -> None:
-        """Note that the data keys of an account are destroyed: a node with one in memory must forget that."""
-        is_it = _versions.node == self._key_node, _versions.account_id == account_id
+        """Note that the data keys of an account are destroyed: a node with one in memory must forget that key."""
+        is_of_account = _versions.node == self._key_node, _versions.account_id == account_id
         values = {"version": _versions.version + 1, "is_pending": False}
-        await self._database.change(update(body_key_versions).where(*is_it).values(**values))
+        await self._database.change(update(body_key_versions).where(*is_of_account).values(**values))
 
     async def remove_key_versions(self) -> None:
         """Remove the versions of deleted accounts without bodies, whose data keys are destroyed."""
@@ -190,7 +190,7 @@ class BodyIndex:
     ) -> int:
         """Hide the bodies of some matching requests from now on, on every node; return the number of requests.
 
-        Less than ``MARKED_PER_STEP`` means that no more match. ``audit`` is stored in the same transaction, and that
+        Fewer than ``MARKED_PER_STEP`` means that no more match. The same transaction stores ``audit``, and a note that
         the data keys of the account ``key_account_id`` must be destroyed.
         """
         return await self._mark(audit, *_build_conditions(body_filter), key_account_id=key_account_id)
@@ -226,7 +226,7 @@ class BodyIndex:
     async def settle_held(self) -> None:
         """Hide the held bodies of requests that have ended without a failure, and end the hold of those that failed.
 
-        That of all nodes: they may be gone.
+        This is done for rows of all nodes, because a node may be gone.
         """
         is_held = _columns.loss == _HELD, _columns.expires_ms > 0
         query = select(_columns.request_id, _HAS_FAILED.label("has_failed"))
@@ -286,9 +286,9 @@ class BodyIndex:
         return int((await self._database.read(query))[0][0])
 
     async def count(self, now_ms: int, account_id: int | None = None) -> tuple[int, int, int | None]:
-        """Return how many requests have kept bodies, of how many nothing was kept, and when the oldest one began.
+        """Return how many requests have kept bodies, of how many nothing was kept, and when the oldest began.
 
-        ``account_id``: only requests of this account.
+        That is in Unix milliseconds, or None without one. ``account_id``: only requests of this account.
         """
         is_kept = _columns.segment.is_not(None)
         query = select(

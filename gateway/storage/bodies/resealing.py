@@ -15,7 +15,7 @@ from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 @frozen
 class KeyChange:
-    """What unseals the bodies of an account now, and what seals them anew. ``sealed_key`` is the old data key."""
+    """The boxes that unseal the bodies of an account now and seal them anew. ``sealed_key`` is the old data key."""
 
     old: SecretBox
     new: SecretBox
@@ -25,7 +25,7 @@ class KeyChange:
 def reseal_frames(
     segments: Segments, frames: Iterable[tuple[str, int, Location]], changes: Mapping[int, KeyChange]
 ) -> None:
-    """Seal anew the frames of the accounts in ``changes``. Each has its request's id, account and place.
+    """Seal anew the frames of the accounts in ``changes``. Each frame is given as request id, account id and place.
 
     A segment is replaced as a whole: a process that is killed has sealed all or none of it. Frames that the old key
     does not unseal stay as they are. Raises ``OSError``.

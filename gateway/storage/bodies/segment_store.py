@@ -1,7 +1,7 @@
 """Where finished segments and data keys are moved to, so that every node can read them: a shared folder or a bucket.
 
-Below the location: ``bodies/segments/<32 digits>.segment``, and ``bodies/keys/<node>/<account id>.key``. Each node has
-keys of its own, and only creates these; every node reads and destroys those of all.
+Below the location: ``bodies/segments/<32 digits>.segment``, and ``bodies/keys/<node>/<account id>.key``. Each node
+creates only its own keys; every node reads and destroys the keys of all nodes.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class SegmentStore(Protocol):
         ...
 
     async def create(self) -> None:
-        """Make the store, unless it exists: nothing was ever moved to it."""
+        """Make the store, unless it exists. Called only if nothing was ever moved to it."""
         ...
 
     async def put(self, name: str, path: Path, size: int) -> None:
@@ -57,7 +57,7 @@ class SegmentStore(Protocol):
     async def erase(self, name: str, new_name: str, size: int, locations: Sequence[Location]) -> str:
         """Overwrite frames with zeros; return the name of the segment without them: ``name`` or ``new_name``.
 
-        If that is ``new_name``, the caller removes the segment ``name`` once the index has the new one.
+        If that is ``new_name``, the segment ``name`` must be removed once the index has the new one.
         """
         ...
 

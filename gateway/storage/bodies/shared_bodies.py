@@ -29,9 +29,9 @@ from gateway.storage.encryption import DecryptionFailed, SecretBox
 MOVE_AFTER_S = 10.0
 """How long frames are appended to a segment before it is moved."""
 MAX_BACKLOG_BYTES = 1024 * 1024 * 1024
-"""Segments that wait on the local disk while the store cannot be written. Then nothing more is kept."""
+"""Maximum bytes of segments on the local disk while the store cannot be written; beyond them nothing more is kept."""
 MAX_SEGMENT_BYTES = 16 * 1024 * 1024
-"""An object of a bucket is read and stored anew to erase a part of it."""
+"""Maximum bytes of a segment: to erase a part of it, the whole object of a bucket is read and stored anew."""
 LOST_AFTER_S = 3_600.0
 """The age after which a segment that the index does not know was left by a process that was killed."""
 COLLECT_INTERVAL_S = 3_600.0
@@ -54,7 +54,7 @@ class SharedBodies:
     """The shared store with its index.
 
     Args:
-        local_keys: the folder of the data keys from before there was a shared store: they move there.
+        local_keys: the folder of data keys from before there was a shared store; these keys move to the store.
         secret_box: has the master key, which all nodes have.
         leads: returns whether this process removes what has expired, for all nodes.
 
@@ -114,9 +114,9 @@ class SharedBodies:
         self._is_owner = True
 
     async def adopt_keys(self, former_node: str) -> dict[int, KeyChange]:
-        """Copy the data keys of what this node was before, where it has none. Raises ``OSError``.
+        """Copy the data keys of the node that this one was before, for accounts without a key here.
 
-        Return the accounts of which it has another key.
+        Return the key changes of accounts that have another key here. Raises ``OSError``.
         """
         return await asyncio.to_thread(self._adopt_keys, former_node)
 
@@ -144,8 +144,8 @@ class SharedBodies:
     async def add(self, segment: SharedSegment, now_ms: int) -> bool:
         """Let every node read a segment that ``put`` has copied. Raises ``StoreUnavailable``.
 
-        False: an earlier call has done so with another copy, and did not learn of that, or another process has given
-        this copy up. Discard it.
+        Return False if an earlier call, whose result was lost, has added another copy, or another process has given
+        this copy up. Then the copy must be discarded.
         """
         return await self._index.add(segment, now_ms)
 

@@ -17,7 +17,7 @@ ERASED_PER_STEP = 500
 SEGMENTS_PER_STEP = 200
 _rows, _segments, _drafts = bodies.c, body_segments.c, body_drafts.c
 _GIVEN_UP = ""
-"""In place of a process: the draft was given up, and its process may still store it."""
+"""The value of ``process`` for a draft that was given up; its process may still store the object."""
 _ROW_IS_IN_SEGMENT = and_(_rows.node == _segments.node, _rows.segment == _segments.segment)
 
 
@@ -65,7 +65,7 @@ class SharedIndex:
         await self.give_up_drafts(_drafts.node == self.node, _drafts.process != process)
 
     async def give_up_old_drafts(self, before_ms: int) -> None:
-        """Make the drafts of all nodes that were noted before then leftovers, for the last time."""
+        """Make the drafts of all nodes that were noted before ``before_ms`` leftovers, and delete their rows."""
         is_old = _drafts.noted_ms < before_ms
 
         async def work(connection: AsyncConnection) -> None:
@@ -88,7 +88,7 @@ class SharedIndex:
     async def add(self, segment: SharedSegment, now_ms: int) -> bool:
         """Note that a segment was moved. Return False if that is noted already, or if the draft was given up.
 
-        Then parts of the segment may be erased since.
+        In that case, parts of the segment may have been erased since.
         """
         values = {"node": segment.node, "segment": segment.number, "name": segment.name, "bytes": segment.bytes}
         statement = insert_for(self._database.kind, body_segments).values(**values, moved_ms=now_ms)
@@ -195,7 +195,7 @@ class SharedIndex:
         return {row.name for row in await self._database.read_long(select(_segments.name))}
 
     async def sum_bytes(self) -> int:
-        """Return the size of all segments."""
+        """Return the size of all segments in bytes."""
         return int((await self._database.read(select(func.coalesce(func.sum(_segments.bytes), 0))))[0][0])
 
     async def remove_oldest(self, excess_bytes: int) -> int:
@@ -238,14 +238,14 @@ class SharedIndex:
 
 
 async def _end_draft(connection: AsyncConnection, name: str) -> bool:
-    """Remove the row of a draft. False: it was given up, and its row stays."""
+    """Remove the row of a draft. Return False if the draft was given up; its row stays."""
     is_live = _drafts.name == name, _drafts.process != _GIVEN_UP
     return bool((await connection.execute(delete(body_drafts).where(*is_live))).rowcount)
 
 
 async def _is_stored_as(connection: AsyncConnection, segment: SharedSegment, name: str) -> bool:
-    is_it = _segments.node == segment.node, _segments.segment == segment.number, _segments.name == name
-    return (await connection.execute(select(_segments.segment).where(*is_it))).first() is not None
+    is_same = _segments.node == segment.node, _segments.segment == segment.number, _segments.name == name
+    return (await connection.execute(select(_segments.segment).where(*is_same))).first() is not None
 
 
 def _build_draft_conditions(segment: SharedSegment) -> tuple[ColumnElement[bool], ...]:

@@ -1,4 +1,4 @@
-"""The data keys of a node whose master copies are in a shared store, which may not answer, and which others destroy."""
+"""The data keys of a node. Their master copies are in a shared store that may not answer; other nodes destroy them."""
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -12,8 +12,8 @@ from gateway.storage.encryption import DecryptionFailed, SecretBox
 class SharedDataKeys(DataKeys):
     """The data keys of this node in ``files``.
 
-    While the store does not answer, an account without a key in memory gets one on this disk. What that has sealed is
-    sealed anew (``resealing.py``) before it is moved: no other node has that key, and none could destroy it.
+    While the store does not answer, an account without a key in memory gets one on this disk. What this key has sealed
+    is sealed anew (``resealing.py``) before it is moved: no other node has that key, and none could destroy it.
 
     A key stays in memory, and on this disk, as long as the version of the account's keys is the one at which the key
     was read or made.
@@ -34,9 +34,9 @@ class SharedDataKeys(DataKeys):
         self._moved_files.write_outage_key(account_id, sealed, self._versions.get(account_id, 0))
 
     def unseal(self, account_id: int, sealed: bytes, request_id: str) -> bytes | None:
-        """As in the base class, also if the store does not answer but a key in memory or on this disk is the right one.
+        """Unseal like the base class; without the store, too, if a key in memory or on this disk is the right one.
 
-        A key in memory that was destroyed in the store has hidden rows.
+        The rows of a key in memory that was destroyed in the store are hidden.
         """
         for find in (self._boxes.get, self.find_outage_box):
             if (box := find(account_id)) is not None:
@@ -45,12 +45,12 @@ class SharedDataKeys(DataKeys):
         return super().unseal(account_id, sealed, request_id)
 
     def find_outage_box(self, account_id: int) -> SecretBox | None:
-        """Return what the key of this disk seals and unseals; None without one. Raises ``OSError``."""
+        """Return the box of the key on this disk; None without one. Raises ``OSError``, ``DecryptionFailed``."""
         sealed = self._moved_files.read_outage_key(account_id)
         return None if sealed is None else self.unseal_key(account_id, sealed)
 
     def find_boxes(self, account_id: int) -> list[SecretBox]:
-        """Return what the keys of the store and of this disk seal and unseal. Raises ``OSError``."""
+        """Return the boxes of the keys in the store and on this disk. Raises ``OSError``, ``DecryptionFailed``."""
         boxes = self.find_box(account_id), self.find_outage_box(account_id)
         return [box for box in boxes if box is not None]
 
@@ -74,7 +74,7 @@ class SharedDataKeys(DataKeys):
         return {*self._boxes, *self._moved_files.list_local_accounts()}
 
     def forget_destroyed(self, account_ids: Collection[int], versions: Mapping[int, int]) -> set[int]:
-        """Forget the keys of accounts whose version is another by now, also those on this disk; return these accounts.
+        """Forget the keys of accounts whose version has changed, also those on this disk; return these accounts.
 
         The next call does so again, until ``note_versions`` has noted ``versions``. Raises ``OSError``.
         """
@@ -90,9 +90,9 @@ class SharedDataKeys(DataKeys):
         return destroyed
 
     def note_versions(self, account_ids: Collection[int], versions: Mapping[int, int]) -> None:
-        """Note the versions of accounts, whose bodies of former versions are hidden.
+        """Note the versions of accounts after their bodies of former versions were hidden.
 
-        Those of accounts without a key in memory are forgotten in time: their next key is read anew.
+        If many are noted, versions of accounts without a key in memory are forgotten: their next key is read anew.
         """
         if len(self._versions) >= 2 * data_keys.MAX_KEYS_IN_MEMORY:
             self._versions = {account_id: self._versions[account_id] for account_id in self._boxes}

@@ -1,4 +1,4 @@
-"""Reads whether kept bodies are where the index says, without unsealing them: for ``doctor`` and for restored backups.
+"""Checks whether kept bodies are where the index says, without unsealing them: for ``doctor`` and for restored backups.
 
 The head of every frame is read, which an erased or missing frame does not have; of the newest frames the checksum, too.
 """
@@ -18,7 +18,7 @@ from gateway.storage.bodies.segments import find_segment
 from gateway.storage.integrity_check import build_read_only_uri
 
 MAX_CHECKED_FRAMES = 500
-"""Frames whose checksum is computed: of 10 GB that would take minutes."""
+"""Maximum of frames whose checksum is computed: for all frames of 10 GB that would take minutes."""
 _IS_KEPT = (  # a backup may come from an untrusted source: only numbers that a gateway writes
     "typeof(segment) = 'integer' AND segment BETWEEN 0 AND 999999999999999 AND typeof(position) = 'integer' "
     "AND position BETWEEN 0 AND 1099511627776 AND typeof(bytes) = 'integer' AND bytes BETWEEN 12 AND 268435456 "
@@ -97,7 +97,7 @@ def find_mark(database: Path) -> str:
 
 
 def remove_mark(database: Path) -> None:
-    """Let a restored database own no shared store: what it does not know there is that of the original.
+    """Delete the mark of a restored database: the original database owns the shared store.
 
     ``database`` is SQLite, of any version. Raises ``sqlite3.Error``.
     """
@@ -107,7 +107,7 @@ def remove_mark(database: Path) -> None:
 
 
 def release_node(database: Path, node: str) -> None:
-    """Make the rows of a node those of no node, for the gateway that opens the segments next.
+    """Clear the node in the rows of ``node``, for the gateway that opens the segments next.
 
     ``database`` is SQLite, of any version. Raises ``sqlite3.Error``.
     """

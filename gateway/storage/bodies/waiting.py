@@ -12,7 +12,7 @@ from gateway.frozen import frozen
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_BATCH_BYTES = 4 * 1024 * 1024
-"""Bodies that are written before their rows are stored in one commit."""
+"""Bytes of bodies that are written before their rows are stored in one commit."""
 MAX_BATCH_REQUESTS = 200
 
 
@@ -36,7 +36,7 @@ class WaitingBodies:
     """The bodies of a request that wait to be written.
 
     Attributes:
-        build: returns them; it runs in the writer's thread.
+        build: returns the bodies; it runs in the writer's thread.
         is_held: whether they are shown only if the request fails, which is not known yet.
     """
 
@@ -47,7 +47,7 @@ class WaitingBodies:
 
 
 class WaitingQueue:
-    """What waits to be written, in order."""
+    """The bodies that wait to be written, in order."""
 
     def __init__(self) -> None:
         self._queue: deque[WaitingBodies] = deque()

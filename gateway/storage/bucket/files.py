@@ -96,7 +96,7 @@ class BucketFiles:
         """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
 
         Blocks. An interrupted call can be repeated: an object is complete or does not exist, and the lines are deleted
-        only once it exists. Raises ``FileNotFoundError``, ``StoreUnavailable``.
+        after the object is stored. Raises ``FileNotFoundError``, ``StoreUnavailable``.
         """
         target = find_name(object_id)
         pieces = self._bucket.list_now(_find_folder(name))

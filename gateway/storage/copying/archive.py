@@ -26,7 +26,7 @@ async def fill_server(path: Path, url: str) -> None:
 
 
 def _begin_sinks_again(path: Path) -> None:
-    """Let sinks begin with the oldest row: a cursor of transactions is of another server, which counts them its way."""
+    """Let sinks begin with the oldest row, because a cursor of transactions is valid only on its own server."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE sinks SET cursor = '0' WHERE cursor LIKE 't%'")
 

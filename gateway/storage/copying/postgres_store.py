@@ -85,7 +85,7 @@ async def open_snapshot(url: str) -> AsyncIterator[PostgresStore]:
 
 @asynccontextmanager
 async def open_source(url: str) -> AsyncIterator[PostgresStore]:
-    """Open a database that no gateway uses for reading. Raises ``CopyFailed``."""
+    """Open a database for reading, while no gateway uses it. Raises ``CopyFailed``."""
     sole_user = SoleUser(Address(url))
     with _explain(Address(url)):
         try:

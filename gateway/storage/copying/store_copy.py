@@ -76,7 +76,7 @@ class _Sum:
 
 
 async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[[str, int], None]) -> CopyReport:
-    """Copy every row of ``source``, and compare counts, checksums and charges. The caller commits ``target``.
+    """Copy every row of ``source``, and compare counts, checksums and charges. Does not commit ``target``.
 
     ``progress`` is called with a table and the number of its rows written. After ``CopyFailed``, ``target`` must not be
     committed.

@@ -1,1 +1,1 @@
-"""Alembic's folder: ``versions/`` holds one file a change of the schema."""
+"""Alembic's folder: ``versions/`` has one file for each change of the schema."""

@@ -13,9 +13,10 @@ from gateway.storage.postgres.unfinished import DELETE_ROW, PUT_ROW, UNFINISHED
 class OnlineOperations(PostgresqlImpl):
     """What Alembic does in PostgreSQL; the class itself registers it.
 
-    A new column has its final type at once: to widen it later would write a table with millions of rows anew, and hold
-    up whatever uses the table. With the option ``defers_indexes`` an index of a table with rows becomes a row of the
-    table ``cluster``, from which ``storage/postgres/migration.py`` builds the index without a lock on the table.
+    A new column has its final type at once. Widening the column later would rewrite a table with millions of rows, and
+    block all statements that use the table. With the option ``defers_indexes`` an index of a table with rows becomes a
+    row of the table ``cluster``, from which ``storage/postgres/migration.py`` builds the index without a lock on the
+    table.
     """
 
     __dialect__ = "postgresql"

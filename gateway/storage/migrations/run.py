@@ -22,7 +22,7 @@ def upgrade_once(connection: Connection) -> None:
 
 
 def downgrade(connection: Connection, revision: str) -> None:
-    """Take the schema back to an older ``revision``; what that has no place for is deleted."""
+    """Take the schema back to an older ``revision``, and delete data without a place in it."""
     steps = open_scripts()._downgrade_revs  # noqa: SLF001 - see ``_run``
     _run(connection, lambda current, _: steps(revision, current))
 
@@ -42,7 +42,7 @@ def _configure() -> Config:
 
 
 def _run(connection: Connection, list_steps: Any, *, defers_indexes: bool = False) -> None:
-    """Do what the functions of ``alembic.command`` do, which load all migrations anew each time."""
+    """Run migrations like the functions of ``alembic.command``, but without loading all of them anew each time."""
     config = _configure()
     config.attributes["connection"] = connection
     config.attributes["defers_indexes"] = defers_indexes

@@ -52,7 +52,7 @@ class Address:
         return await self._hosts.connect(partial(self._open, used_settings))
 
     def suspect(self, connection: asyncpg.Connection) -> None:
-        """Check the server of a ``connection`` whose statement takes long: ``Hosts.suspect``."""
+        """Check the server of a ``connection`` whose statement takes long; see ``Hosts.suspect``."""
         self._hosts.suspect(connection, partial(self._open, {"application_name": self.user}))
 
     async def _open(self, settings: Mapping[str, str], host: Host) -> asyncpg.Connection:

@@ -97,7 +97,7 @@ class PostgresDatabase(Database):
         return await self._run_to_end(self._read(statement, self._reader, WRITE_TIMEOUT_S))
 
     async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Like ``read``, for ``LONG_READ_TIMEOUT_S`` at most, on a connection for long reads."""
+        """Read like ``read``, for ``LONG_READ_TIMEOUT_S`` at most, on a connection for long reads."""
         return await self._run_to_end(self._read(statement, self._long_reader, LONG_READ_TIMEOUT_S))
 
     async def read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
@@ -118,7 +118,7 @@ class PostgresDatabase(Database):
         raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from failure
 
     async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Like ``read``, on a connection that is free unless a change is being applied."""
+        """Read like ``read``, on a connection that is free unless a change is being applied."""
         return await self._run_to_end(self._read(statement, self._first_reader, WRITE_TIMEOUT_S))
 
     async def check_writable(self) -> None:
@@ -287,7 +287,7 @@ async def _check_writable(connection: AsyncConnection) -> None:
 def _make_engine(
     address: Address, size: int, wait_s: float = 5.0, *, read_only: bool = False, **settings: str
 ) -> AsyncEngine:
-    """Return an engine with these server ``settings``; a caller waits up to ``wait_s`` for a connection."""
+    """Return an engine with these server ``settings``. A statement waits up to ``wait_s`` for a connection."""
     timeouts = {
         "statement_timeout": "10s",
         "lock_timeout": f"{LOCK_TIMEOUT_S:.0f}s",

@@ -1,4 +1,4 @@
-"""The functions in a PostgreSQL database, created after each migration: a new one needs at least an empty migration."""
+"""The functions in a PostgreSQL database, created after each migration. A new one needs at least an empty migration."""
 
 from collections.abc import Iterator
 

@@ -131,7 +131,11 @@ def share_hosts(url: str) -> Hosts:
 
 
 def parse_hosts(url: str) -> Sequence[Host]:
-    """Return the hosts of a URL in order. asyncpg reports what is wrong with them."""
+    """Return the hosts of a URL in order if it names several.
+
+    A URL of one host or with an invalid list gives one empty ``Host``: asyncpg then uses the URL itself, and reports
+    what is wrong.
+    """
     parts = urlsplit(url)
     options = parse_qs(parts.query)
     netloc = parts.netloc.rpartition("@")[2]

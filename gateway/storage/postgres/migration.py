@@ -1,8 +1,8 @@
-"""Upgrades the schema of a PostgreSQL database while nodes of the version before go on with it.
+"""Upgrades the schema of a PostgreSQL database while nodes of the previous version continue to use it.
 
 Each migration is a transaction of its own, and none waits long for the lock of a table: whatever needs the table later
-waits behind it. Columns and indexes do not hold up a large table either (``storage/migrations/online.py``). An upgrade
-that ends half-way is taken up by the next start.
+waits behind it. Columns and indexes do not hold up a large table either (``storage/migrations/online.py``). The next
+start resumes an upgrade that was interrupted.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', :l
     set_config('idle_in_transaction_session_timeout', '5min', true)
 """)
 _PAUSE_S = 0.3
-"""Seconds between two attempts, in which others go on."""
+"""Seconds between two attempts, in which other transactions proceed."""
 _LOCKED = ("55P03", "40P01")
 """SQLSTATE for a lock that was not granted in time, and for a deadlock."""
 _FUNCTIONS = f"{UNFINISHED}functions"
@@ -79,7 +79,7 @@ async def migrate(engine: AsyncEngine, name: str, check: Check | None) -> None:
 
 
 async def _upgrade_alone(connection: AsyncConnection, name: str) -> None:
-    """Upgrade a database that no node may go on with in one transaction."""
+    """Upgrade a database in one transaction, because no node of the version before may continue to use it."""
     async with _begin(connection):
         await connection.execute(WRITE_ALONE)
         if await upgrade_schema(connection, name):
@@ -114,7 +114,7 @@ async def _upgrade_beside_others(connection: AsyncConnection, name: str) -> None
 
 
 async def _create_rest(connection: AsyncConnection) -> None:
-    """Create what belongs to the schema and is in no migration."""
+    """Create what is in no migration: wide columns, functions, and the row with the oldest schema that may run."""
     await widen_columns(connection)
     await create_functions(connection)
     # Running nodes read this row with each beat.
@@ -145,7 +145,7 @@ async def _list_unfinished(connection: AsyncConnection) -> list[tuple[str, str]]
 
 
 async def _retry(connection: AsyncConnection, work: Callable[[], Awaitable[T]]) -> T:
-    """Run ``work`` in a transaction, again and again until it got its locks in time."""
+    """Run ``work`` in a transaction, and repeat it until it gets its locks in time."""
     for wait_s in cycle(_LOCK_WAITS_S):
         try:
             async with _begin(connection, wait_s):
@@ -159,7 +159,7 @@ async def _retry(connection: AsyncConnection, work: Callable[[], Awaitable[T]]) 
 
 
 async def _lock_upgrades(connection: AsyncConnection) -> None:
-    """Let one node upgrade at a time. Waiting in the server would hold up the building of an index there."""
+    """Take the lock that lets one node upgrade at a time. A wait in the server would delay building an index there."""
     while True:
         async with connection.begin():
             if (await connection.execute(_TRY_LOCK)).scalar_one():

@@ -47,8 +47,7 @@ class DatabaseUser(Protocol):
     def lock(self, *, is_exclusive: bool) -> Executable:
         """Return a write's first statement, which takes the lock. Its ``alive`` is null if no write is allowed.
 
-        ``is_exclusive``: whether the write excludes all others. A write that is not exclusive excludes only those that
-        are.
+        ``is_exclusive``: whether the write excludes all others. Any other write excludes only exclusive ones.
         """
         ...
 
@@ -70,7 +69,7 @@ class SoleUser:
         self._holder_pid = 0
 
     def lock(self, *, is_exclusive: bool) -> Executable:
-        """See ``DatabaseUser``. The next gateway's first write waits for the end of a write that has begun in time."""
+        """Return a write's first statement; see ``DatabaseUser``. The next gateway's first write waits for this one."""
         statement = _LOCK_ALONE if is_exclusive else _LOCK_SHARED
         return statement.bindparams(lock=SOLE_USER_LOCK, holder=self._holder_pid)
 

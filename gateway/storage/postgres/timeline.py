@@ -54,7 +54,7 @@ class Timeline:
 class NewestTimeline:
     """The newest timeline known, kept in a file over restarts.
 
-    ``path``: the file; without one only this process remembers.
+    ``path``: the file; None keeps the timeline in memory only.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The schema of version 0.7, which is also that of 0.6: the oldest that this version brings up to date."""
+"""The schema of version 0.7, which is also that of 0.6: the oldest that this version can upgrade."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -30,7 +30,7 @@ _INDEXES = (
     ("sessions_by_member", "sessions", ["member_id"], None),
     ("audit_by_account", "audit", ["account_id", "sequence"], None),
 )
-"""Of each index its name, its table, its columns and its condition."""
+"""The name, the table, the columns and the condition of each index."""
 
 
 def upgrade() -> None:

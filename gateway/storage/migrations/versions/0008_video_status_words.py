@@ -1,4 +1,4 @@
-"""Videos: in which words the status of a job is told."""
+"""Adds in which words the status of a video job is reported."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Keys: which fields an administrator has set."""
+"""Adds to keys which of their fields an administrator has set."""
 
 import sqlalchemy as sa
 from alembic import op

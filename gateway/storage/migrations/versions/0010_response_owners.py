@@ -1,4 +1,4 @@
-"""Whose each stored response is, and which channel made it."""
+"""Adds the account of each stored response, and the channel that made the response."""
 
 import sqlalchemy as sa
 from alembic import op

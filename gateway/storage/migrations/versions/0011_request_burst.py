@@ -1,4 +1,4 @@
-"""How many requests of a minute may start at once, per account and per key."""
+"""Adds how many requests of a minute may start at once, per account and per key."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Which requests went to a model without a price."""
+"""Adds which requests went to a model without a price."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The outcome of a request in one word: ``ending`` is renamed, and two outcomes become words of their own."""
+"""Renames ``ending`` to ``outcome``, and gives blocked and cancelled requests outcomes of their own."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Members as OpenID Connect providers know them, and the sessions that providers began."""
+"""Adds the identities of members at OpenID Connect providers, and the sessions that began there."""
 
 import sqlalchemy as sa
 from alembic import op

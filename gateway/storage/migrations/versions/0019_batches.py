@@ -1,4 +1,4 @@
-"""Batches."""
+"""Adds the table of batches."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Which requests are lines of batches, and the multiplier of their prices."""
+"""Adds to requests the batch whose line they are, and the multiplier of their prices."""
 
 import sqlalchemy as sa
 from alembic import op

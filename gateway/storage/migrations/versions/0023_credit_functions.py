@@ -7,8 +7,8 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Nothing: see ``storage/postgres/functions.py``."""
+    """Do nothing: see ``storage/postgres/functions.py``."""
 
 
 def downgrade() -> None:
-    """Nothing: an earlier version makes its own functions with its next migration."""
+    """Do nothing: an earlier version makes its own functions with its next migration."""

@@ -1,4 +1,4 @@
-"""What of a request was written as text, left out or changed to suit its provider."""
+"""Adds which fields of a request were written as text, left out or changed for the provider."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Kept responses have their own input, a pointer to the response before them, and their sizes."""
+"""Adds to kept responses their own input, a pointer to the response before them, and their sizes."""
 
 import sqlalchemy as sa
 from alembic import op

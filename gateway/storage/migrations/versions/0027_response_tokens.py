@@ -1,4 +1,4 @@
-"""How many tokens a response that a provider stores had, so that what it adds to the next prompt is known."""
+"""Adds the tokens of responses that providers store: they count in the prompt of the next request."""
 
 import sqlalchemy as sa
 from alembic import op

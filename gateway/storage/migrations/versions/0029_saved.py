@@ -1,4 +1,4 @@
-"""What the prompt caches of providers have saved, in rows and in the sums of hours and days."""
+"""Adds what the prompt caches of providers have saved, in rows and in the sums of hours and days."""
 
 import sqlalchemy as sa
 from alembic import op

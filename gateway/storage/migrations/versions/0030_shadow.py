@@ -1,4 +1,4 @@
-"""Which requests are copies for a shadow model."""
+"""Adds which requests are copies for a shadow model."""
 
 import sqlalchemy as sa
 from alembic import op

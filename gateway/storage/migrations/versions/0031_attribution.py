@@ -1,4 +1,4 @@
-"""For whom a request was made: end user, session and tags."""
+"""Adds the end user, the session and the tags of a request."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""How long a request waited in queues of channels."""
+"""Adds how long a request waited in queues of channels, in milliseconds."""
 
 import sqlalchemy as sa
 from alembic import op

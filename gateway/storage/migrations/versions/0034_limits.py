@@ -1,4 +1,4 @@
-"""What a request's cost counts for beside key and account, and what the subjects of limits have spent."""
+"""Adds the limits for which the cost of a request counts, and what the subjects of limits have spent."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""When a client is taken to repeat itself, and the highest budget of a session, on a key."""
+"""Adds to keys the rule that detects a repeating client, and the highest budget of a session."""
 
 import sqlalchemy as sa
 from alembic import op

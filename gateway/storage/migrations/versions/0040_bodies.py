@@ -1,4 +1,4 @@
-"""The index of kept bodies, and whether the requests of a key are kept."""
+"""Adds the index of kept bodies, and which bodies of a key's requests are kept."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Whether a key may see the limits of its account."""
+"""Adds whether a key may see the limits of its account."""
 
 import sqlalchemy as sa
 from alembic import op

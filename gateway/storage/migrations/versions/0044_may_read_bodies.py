@@ -1,4 +1,4 @@
-"""Whether a member may read the kept bodies of its account's requests."""
+"""Adds whether a member may read the kept bodies of its account's requests."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Which kept request a request has sent again."""
+"""Adds the id of the kept request that a request repeats."""
 
 import sqlalchemy as sa
 from alembic import op

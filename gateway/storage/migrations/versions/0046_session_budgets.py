@@ -1,4 +1,4 @@
-"""Nodes hear of the budgets of sessions, and the database knows which subjects of limits credit is set aside for."""
+"""Notifies nodes of budgets of sessions, and adds the subjects of limits for which credit is set aside."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""How far the sinks are, which deliver the rows of requests."""
+"""Adds how far each sink has delivered the rows of requests."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Whether the streams of a key can be taken up again."""
+"""Adds whether the streams of a key can be resumed."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Where the answer of a request came from, and for how long the answers of a key are given again."""
+"""Adds where the answer of a request came from, and for how long the cache serves the answers of a key."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Since when limits count, how far earlier requests are counted, and what lost nodes count for under limits."""
+"""Adds from when on limits count, how far earlier requests are counted, and charges for lost nodes under limits."""
 
 import sqlalchemy as sa
 from alembic import op

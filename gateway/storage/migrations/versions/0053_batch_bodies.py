@@ -1,4 +1,4 @@
-"""Whether the client that created a batch wants the bodies of its requests kept."""
+"""Adds whether the client that created a batch wants the bodies of its requests kept."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""How far the answers of shadow models agree with those that callers got."""
+"""Adds how far the answers of shadow models agree with those that callers got."""
 
 import sqlalchemy as sa
 from alembic import op
