@@ -1,9 +1,10 @@
 """The time zone of an account: when the days and months of its quotas, and the windows of its limits, begin and end.
 
-A zone may change while windows run. Then, too, windows of one kind follow each other without a gap or an overlap. So
+A zone may change while windows run. Even then, windows of one kind follow each other without a gap or an overlap. So
 each cost counts in exactly one of them. The window that runs at a change ends on the same date as before, at the
-midnight of the new zone. If that has passed already, it ends at the change, and the rest of the new zone's window
-follows. Which window a moment is in depends on nothing but the moment and the changes, so restarts change nothing.
+midnight of the new zone. If that midnight has passed already, the window ends at the change, and the rest of the new
+zone's window follows. Which window a moment is in depends on nothing but the moment and the changes, so restarts change
+nothing.
 """
 
 from datetime import datetime
@@ -39,13 +40,13 @@ class LocalDay:
     month_end_s: int
 
     def contains(self, now_s: int) -> bool:
-        """Return whether the day and its month at ``now_s`` are these."""
+        """Return whether ``now_s`` is in this day and in this month."""
         return self.start_s <= now_s < self.end_s and self.month_start_s <= now_s < self.month_end_s
 
 
 @attrs.define(eq=False)
 class AccountZone:
-    """The time zones of accounts with the same ``periods``, of which there is at least one."""
+    """The time zones of all accounts with the same ``periods``. There is at least one period."""
 
     periods: ZonePeriods
     _zones: tuple[ZoneInfo, ...] = attrs.field(init=False)
@@ -94,7 +95,7 @@ class AccountZone:
         return end_s
 
     def _move_end(self, window: Window, end_s: int, index: int) -> int:
-        """Return when a window that would end at ``end_s`` in the zone before ends in that of the period ``index``."""
+        """Return when a window ends in the zone of the period ``index``; in the zone before, its end was ``end_s``."""
         if window.kind in HOURS_BY_KIND:
             return window.find(self.periods[index][0], self._zones[index])[1]
         return find_midnight(datetime.fromtimestamp(end_s, self._zones[index - 1]).date(), self._zones[index])
@@ -122,11 +123,11 @@ def make_known_zone(periods: ZonePeriods) -> AccountZone:
 
 
 def change_zone(periods: ZonePeriods, name: str | None, now_s: float | None) -> ZonePeriods:
-    """Return ``periods`` with the zone ``name`` (None: UTC) soon after ``now_s``, without what is over by then.
+    """Return ``periods`` with the zone ``name`` (None: UTC) from soon after ``now_s`` on, without outdated periods.
 
-    ``now_s`` None stands for a new account, which has the zone from the beginning. A change that takes effect in less
-    than the notice stays: costs may be counted by it before everybody knows that it was withdrawn. Raises ``Conflict``
-    after too many changes.
+    ``now_s`` None stands for a new account, which has the zone from the beginning. A pending change is withdrawn,
+    unless it takes effect in less than the notice (``MIN_NOTICE_S``): processes may count costs by such a change before
+    they know that it was withdrawn. Raises ``Conflict`` after too many changes.
     """
     new_name = name or _UTC
     if now_s is None:
@@ -147,8 +148,8 @@ def change_zone(periods: ZonePeriods, name: str | None, now_s: float | None) -> 
 def is_known_zone(name: str) -> bool:
     """Return whether this machine knows the time zone.
 
-    False for its own time (``localtime``), which another machine understands otherwise, and for clocks with leap
-    seconds (``right/``).
+    False for the machine's own time (``localtime``), which differs between machines, and for the copies of all zones in
+    ``right/`` and ``posix/``.
     """
     if name in _MACHINE_NAMES or name.startswith(("right/", "posix/")):
         return False

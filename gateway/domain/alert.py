@@ -115,5 +115,5 @@ class TargetStatus:
 
 
 def build_alert_body(alert: Alert, time_text: str) -> dict[str, Any]:
-    """Return the JSON of a webhook; ``time_text`` is its time as text."""
+    """Return the JSON of a webhook about ``alert``; ``time_text`` is the time of the alert as text."""
     return {"id": alert.id, "type": alert.kind, "subject": alert.subject, "message": alert.message, "at": time_text}

@@ -1,4 +1,4 @@
-"""API formats by name; ``operation`` says which of them can express which operation."""
+"""The names of API formats. ``domain/operation.py`` says which of them can express an operation."""
 
 from typing import Literal
 

@@ -17,7 +17,7 @@ UserStorage = Literal["text", "hash", "off"]
 MAX_NAME_CHARS = 128
 """Characters of a stored user or session. A longer name is stored as its digest, so that two of them stay apart."""
 MAX_SESSION_CHARS = 256
-"""Characters of a session's name as clients send it; a longer text names none."""
+"""Characters of a session's name as clients send it; a longer text names no session."""
 MAX_TAG_CHARS = 64
 """Characters of a tag's name, and of its value."""
 MAX_TAGS = 8
@@ -26,7 +26,7 @@ MAX_VALUES = 10_000
 FORGOTTEN_PREFIX = "forgotten-"
 """What the random name of a forgotten user begins with."""
 HASH_PREFIX = "hmac:"
-"""What a user begins with that is stored as a hash."""
+"""What a stored end user begins with if users are stored as hashes."""
 ANY_TAG = "*"
 """The entry of ``attribution.tags`` that allows all names in the header."""
 
@@ -100,7 +100,7 @@ def find_attribution(
 ) -> Attribution:
     """Return for whom a request was made. ``headers`` ignore case. Raises ``InvalidRequest`` for malformed tags.
 
-    ``key_user`` and ``key_tags`` are those of the API key; its caller does not override them.
+    ``key_user`` and ``key_tags`` are those of the API key; a request does not override them.
     """
     metadata = body.get("metadata")
     if not isinstance(metadata, dict):
@@ -136,7 +136,7 @@ def find_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
 def split_claude_code_user(user_id: object) -> tuple[str, str]:
     """Split ``metadata.user_id`` of Claude Code into its account (or device) and its session.
 
-    The ids of other clients are users, without a session.
+    An id of another client is returned as the account, without a session.
     """
     if not isinstance(user_id, str):
         return "", ""
@@ -226,7 +226,7 @@ def _list_tags(header: str | None, metadata: Mapping[str, Any], allowed_names: f
 
 
 def clean_name(name: str) -> str:
-    """Return a name as one line of printable characters, at most ``MAX_NAME_CHARS`` long."""
+    """Return a name as at most ``MAX_NAME_CHARS`` printable characters; a longer name as its SHA-256 digest."""
     name = name.strip()
     if len(name) > MAX_NAME_CHARS:
         return f"sha256:{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -14,7 +14,7 @@ from gateway.frozen import frozen
 
 ASSUMED_BITRATE = 16_000
 """Bits per second of an unreadable recording: the lowest rate at which Opus keeps wideband speech (RFC 6716, 2.1.1: 16
-to 20 kbit/s). Real recordings have higher rates, so they are hardly longer."""
+to 20 kbit/s). Real recordings have higher rates, so they are rarely longer than this estimate."""
 MIN_BITRATE = 1_000
 """The lowest plausible bits per second of a recording; silence needs as little."""
 MAX_BITRATE = 10_000_000
@@ -30,10 +30,10 @@ TRUSTED_FACTOR = 2
 """The maximum ratio of the sampled frames' duration to the header's, above which the header is distrusted."""
 
 AUDIO_TOKENS_PER_MINUTE = 1_000
-"""Of a recording: gpt-4o-transcribe costs about $0.006 a minute at $6 per million audio tokens
+"""Estimate for a recording: gpt-4o-transcribe costs about $0.006 a minute at $6 per million audio tokens
 (developers.openai.com/api/docs/pricing, "Transcription and speech generation")."""
 SPOKEN_TOKENS_PER_MINUTE = 1_250
-"""Of speech: gpt-4o-mini-tts costs about $0.015 a minute at $12 per million audio tokens (the same page)."""
+"""Estimate for speech: gpt-4o-mini-tts costs about $0.015 a minute at $12 per million audio tokens (the same page)."""
 SPOKEN_CHARACTERS_PER_SECOND = 15
 """The usual speed of spoken English: 900 characters per minute."""
 MAX_SPEECH_FACTOR = 16
@@ -42,7 +42,8 @@ the slowest speed."""
 SHORT_SPEECH_MS = 10_000
 """The minimum of ``bound_speech_ms``, because the estimate leaves out the pauses of a short text."""
 SPOKEN_TOKENS_PER_BYTE = 2
-"""Tokens per byte of text that speech rarely exceeds. English takes 1.4; letters that take longer have more bytes."""
+"""Tokens per byte of text that speech rarely exceeds. English takes 1.4; letters that take longer to speak have more
+bytes."""
 
 _MINUTE_MS = 60_000
 _NUMBER_PATTERN = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,20})?\Z", re.ASCII)
@@ -122,7 +123,7 @@ def estimate_length(header_s: float | None, seen_s: float | None, size: int, cei
         return Length(None, bound_length_ms(size))
     seen_s = seen_s or 0.0
     max_length_ms = limit_length_ms(size)
-    header_ms, seen_ms = _parse_seconds(header_s), _parse_seconds(seen_s)
+    header_ms, seen_ms = _convert_to_ms(header_s), _convert_to_ms(seen_s)
     believed_ms = max(
         header_ms if seen_ms <= header_ms * TRUSTED_FACTOR else seen_ms, _compute_ms(size, ceiling.highest)
     )
@@ -130,7 +131,7 @@ def estimate_length(header_s: float | None, seen_s: float | None, size: int, cei
     return Length(min(believed_ms, max_length_ms), min(bound_ms, max_length_ms))
 
 
-def _parse_seconds(seconds: float) -> int:
+def _convert_to_ms(seconds: float) -> int:
     return math.ceil(min(seconds, MAX_DURATION_MS) * 1_000)
 
 
@@ -214,11 +215,11 @@ def find_wav_seconds(head: bytes, size: int) -> float | None:
     """
     offset, rate = 12, 0
     while offset + 8 <= len(head):
-        kind, length = head[offset : offset + 4], int.from_bytes(head[offset + 4 : offset + 8], "little")
+        chunk_id, length = head[offset : offset + 4], int.from_bytes(head[offset + 4 : offset + 8], "little")
         offset += 8
-        if kind == b"data":
+        if chunk_id == b"data":
             break
-        if kind == b"fmt " and not rate:
+        if chunk_id == b"fmt " and not rate:
             rate = _parse_wav_rate(head[offset : offset + length])
         offset += length + length % 2
     return max(size - offset, 0) / rate if rate else None
@@ -243,7 +244,7 @@ _UNKNOWN_POSITION = 2**64 - 1
 
 
 def parse_ogg_page(page: bytes) -> tuple[int, int] | None:
-    """Return the position (samples) and the stream number of an Ogg page; None if it has no position."""
+    """Return the position (samples) and the stream number of an Ogg page; None without them."""
     if len(page) < OGG_PAGE_BYTES or not page.startswith(OGG_MARK) or page[4]:
         return None
     position = int.from_bytes(page[6:14], "little")
@@ -279,7 +280,7 @@ CLUSTER_BYTES = 32
 
 
 def find_webm_seconds(head: bytes) -> float | None:
-    """Return the duration in a WebM header, in seconds; None if it was written before the recording ended."""
+    """Return the duration in a WebM header, in seconds; None if the header was written before the end."""
     match = _DURATION_PATTERN.search(head[:_INFO_BYTES])
     if match is None:
         return None

@@ -113,7 +113,7 @@ class SpendCounter:
 
 @attrs.define
 class PeriodWindow:
-    """The counters of the current and the previous day or month. The previous one is for a clock that is set back."""
+    """The counters of the current and the previous day or month. The previous ones are for a clock set back."""
 
     current: SpendCounter = attrs.Factory(SpendCounter)
     previous: SpendCounter | None = None
@@ -133,7 +133,8 @@ class PeriodWindow:
 Owner = Literal["key", "account"]
 OwnerId = tuple[Owner, int]
 BalanceOwner = Literal["key", "account", "limit"]
-"""A limit's subject has a balance of this kind on a node of a cluster only."""
+"""The kind of a balance's owner. A ``limit`` is a limit's subject, which has such a balance only on a node of a
+cluster."""
 
 
 class AnyBalance(Protocol):
@@ -345,9 +346,9 @@ class Reservation:
         beyond: for each balance, the amount that ``extend_each`` has reserved in addition to ``nanos``.
         overdrafts: balances with less left than the request may cost. Each allows only one such request at a time.
         max_cost_nanos: the most that is charged, because a quote has promised it; None: no more than the cost.
-        limit_left_nanos: what was left of the strictest limit beside key and account after this reservation; None if
+        limit_left_nanos: what was left of the strictest limit besides key and account after this reservation; None if
             there is no such limit.
-        limit_charges: what the cost counts for beside key and account (``domain/limit.py``), once it is settled.
+        limit_charges: what the settled cost counts for besides key and account (``domain/limit.py``).
     """
 
     balances: Sequence[AnyBalance]
@@ -414,14 +415,14 @@ class Reservation:
             balance.held_nanos += extra_nanos
 
     def list_charges(self, now_s: float) -> str:  # noqa: ARG002 - limits have windows
-        """Return the ``limit_charges`` of a cost that will be settled at ``now_s``."""
+        """Return the ``limit_charges`` of a cost that will be settled at ``now_s``; empty here."""
         return ""
 
     def end_use(self) -> None:
-        """Let go of the balances without a settlement, which limits count the users of."""
+        """End the use of the balances without a settlement. Does nothing here: only limits count users."""
 
     def forget_windows(self) -> None:
-        """Let limits read their spending again, because the windows of the cost are unknown. Does nothing here."""
+        """Make limits read their spending again, because the windows of the cost are unknown. Does nothing here."""
 
     def settle(self, cost_nanos: int, day: UtcDay, now_s: float = 0.0) -> Charge:  # noqa: ARG002 - limits have windows
         """Charge ``cost_nanos``. A second call changes nothing and returns the first result."""

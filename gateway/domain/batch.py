@@ -42,7 +42,7 @@ def is_batch_id(text: str) -> bool:
 
 @frozen
 class BatchFilter:
-    """A filter for batches. None does not restrict.
+    """A filter for batches. None does not restrict. ``live``: only batches that have not ended.
 
     ``prefix`` is the prefix of the id, which shows the API of the batch. ``after`` and ``before`` are ids of batches:
     with ``after`` only older batches are listed, and with ``before`` only newer ones, the oldest first. ``search`` is
@@ -109,7 +109,10 @@ class BatchTally:
 
 @frozen
 class LineResult:
-    """The result of one line. ``line`` is the line to write. With ``in_output``, it belongs to the output file."""
+    """The result of one line.
+
+    ``line`` is the line to write. If ``in_output`` is true, it belongs to the output file, otherwise to the error file.
+    """
 
     line: bytes = attrs.field(repr=False)
     tally: BatchTally

@@ -4,7 +4,7 @@ from typing import Literal
 
 MAX_TTL_S = 365 * 86_400
 CacheScope = Literal["account", "key", "all"]
-"""Who shares answers: the keys of an account, only the same key, or everybody."""
+"""Who shares answers: the keys of an account, only the same key, or all keys."""
 CacheResult = Literal["", "hit", "miss", "joined"]
 """Where an answer came from: "hit": from the cache. "joined": from the provider's answer to an equal request that was
-running. "miss": from a provider, although the request may be answered from the cache. Empty: it may not."""
+running. "miss": from a provider, although the request may be answered from the cache. Empty: the request may not."""

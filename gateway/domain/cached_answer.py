@@ -55,7 +55,7 @@ def find_ttl_s(ttl_s: int, request_ttl_s: int, wish: CacheWish, key_ttl_s: int |
     """Return for how many seconds the answer to a request may be kept; 0: not at all.
 
     A key or a route with 0 excludes its requests. Else the route's time counts, then the key's, then the setting
-    ``ttl_s``. What none of them has switched on, a request may ask for, up to ``request_ttl_s``.
+    ``ttl_s``. If none of them is set, a request itself may ask for a time, up to ``request_ttl_s``.
     """
     if wish.refuses or 0 in (key_ttl_s, route_ttl_s):
         return 0
@@ -67,7 +67,7 @@ def find_ttl_s(ttl_s: int, request_ttl_s: int, wish: CacheWish, key_ttl_s: int |
 
 @frozen
 class CachedAnswer:
-    """An answer as the client was sent it.
+    """An answer as it was sent to the client.
 
     Attributes:
         digest: identifies the request and who shares its answer; in hexadecimal.
@@ -76,7 +76,7 @@ class CachedAnswer:
         source: identifies the channel, its model and its route's step (``compute_source``). The answer is only given
             to a request that could go there.
         adapted: what the provider did not take, for the header; empty if nothing.
-        account_id: of the request, like the key and the end user.
+        account_id, key_id, end_user: for whom the request was made.
     """
 
     digest: str
@@ -96,7 +96,7 @@ class CachedAnswer:
 
 @frozen
 class CacheStatus:
-    """What the cache of a node has stored, and what it did since its start.
+    """What the cache of a node has stored.
 
     ``bytes`` are those on disk. ``problem``: why answers cannot be stored on disk at the moment; empty if they can.
     """

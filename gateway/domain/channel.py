@@ -64,10 +64,10 @@ class Channel:
     Attributes:
         base_url: ends before ``/chat/completions``.
         id: the database id; 0 if the channel is not stored.
-        pass_urls: give clients the provider's own image URLs.
+        pass_urls: whether clients get the provider's own image URLs.
         queue: how requests wait while ``max_concurrency`` is reached; None: the channel is skipped then.
         owned_by: the owner of its models in lists; None: ``system``.
-        allow_fields: globs of fields that change what is bought and that clients may send.
+        allow_fields: globs of fields that clients may send although they change what is bought.
         key_names: names of keys, as pairs of key and name.
         disabled_keys: the keys among ``api_keys`` that requests do not use. At least one key is not disabled.
         held: the channel was added although its provider did not answer. It gets no requests until the provider does.
@@ -111,12 +111,12 @@ class Channel:
 
     @property
     def serving(self) -> bool:
-        """Whether it may get requests: it is enabled and not held."""
+        """Whether the channel may get requests: it is enabled and not held."""
         return self.status == "active" and not self.held
 
     @property
     def owner(self) -> str:
-        """``owned_by`` in model lists; the provider's own value may be its customer's name."""
+        """The value of ``owned_by`` in model lists. A provider's own value is never used: it may name the operator."""
         return self.owned_by or "system"
 
     @property

@@ -1,6 +1,6 @@
 """A circuit breaker with three states, for a channel, one of its keys or one of its models.
 
-Times are seconds of a monotonic clock; random numbers are between 0 and 1. The caller passes both.
+Times are seconds of a monotonic clock; random numbers are between 0 and 1. Both are arguments.
 
 =========  =========  =========
 state      event      becomes

@@ -3,8 +3,8 @@
 A kind of request (``EndpointKey``) is an API format and the provider's name of a model. A failure counts against the
 account that sent the request. Consecutive failures of one account count only once for all accounts. So if an account's
 prompts make a model fail, only that account loses the model. A circuit trips for all accounts in two cases: as many
-accounts in a row have failed as failures in a row trip it for one account (at least ``MIN_ACCOUNTS_TO_TRIP``), or it is
-open for ``MIN_ACCOUNTS_TO_TRIP`` accounts immediately.
+accounts in a row have failed as failures in a row trip it for one account (at least ``MIN_ACCOUNTS_TO_TRIP``), or the
+circuit is open for ``MIN_ACCOUNTS_TO_TRIP`` accounts at the same time.
 
 If a provider fails at several kinds of request without a success in between, the whole channel trips: first for the
 account, then for all. A circuit exists only while it has state: an empty mapping means that nothing has failed
@@ -53,7 +53,7 @@ class Circuit:
     prompts: dict[int, tuple[int, int]] = attrs.field(factory=dict)
 
     def get_own(self, account_id: int) -> CircuitBreaker:
-        """Return the breaker of an account, a new one if needed. With ``MAX_ACCOUNTS``, it replaces an old breaker."""
+        """Return the breaker of an account, a new one if needed. Beyond ``MAX_ACCOUNTS``, an old breaker is dropped."""
         own_breaker = self.accounts.get(account_id)
         if own_breaker is None:
             if len(self.accounts) >= MAX_ACCOUNTS:

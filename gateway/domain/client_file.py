@@ -13,7 +13,7 @@ BATCH_OUTPUT = "batch_output"
 MIN_EXPIRY_S, MAX_EXPIRY_S = 3_600, 2_592_000
 """The shortest and the longest ``expires_after`` (OpenAI's OpenAPI document, ``FileExpirationAfter``)."""
 UPLOAD_TTL_MS = 3_600_000
-"""An upload that is not completed expires after an hour, as OpenAI's."""
+"""An upload that is not completed expires after an hour, as at OpenAI."""
 MAX_PART_BYTES = 64 * 1024**2
 """Maximum bytes of one part of an upload, as at OpenAI."""
 
@@ -109,7 +109,8 @@ class UploadPart:
 class FileFilter:
     """A filter for files that have not expired at ``now_ms``. ``after`` is a file's id.
 
-    ``account_id`` is None for those of all accounts. ``search``: a part of the id or the name, in any case of letters.
+    ``account_id`` is None for the files of all accounts. ``search``: a part of the id or the name, in any case of
+    letters.
     """
 
     account_id: int | None

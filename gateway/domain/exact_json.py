@@ -65,7 +65,7 @@ def load_refused_json(data: bytes, error: orjson.JSONDecodeError) -> Any:
     try:
         return _load(data)
     except (ValueError, RecursionError):
-        # ``error`` itself would reference this frame, which references it and all of ``raw``.
+        # ``error`` itself would reference this frame, which references it and all of ``data``.
         raise orjson.JSONDecodeError(error.msg, error.doc, error.pos) from None
 
 

@@ -22,7 +22,10 @@ class FailureKey(NamedTuple):
 
 
 def sum_failures(rows: Iterable[RequestRecord]) -> dict[FailureKey, int]:
-    """Return the numbers of failures to add to the sums, in a fixed order against deadlocks. Every row has failed."""
+    """Return the numbers of failures to add to the sums, in a fixed order against deadlocks.
+
+    All rows must have failed.
+    """
     counts: Counter[FailureKey] = Counter()
     for row in rows:
         hour = row.settled_ms // HOUR_MS

@@ -30,7 +30,7 @@ class LimitUse:
     """A spending limit, and what is spent of it in its current window.
 
     Attributes:
-        name: the key or account that the limit is of, or whose subject it is of: ``account acme``.
+        name: the key or account that the limit or its subject belongs to: ``account acme``.
         limit_nanos: credits of the window included.
         ended_s: when the window ends, exclusive; None for a limit that never begins anew.
         account_id: the account whose hourly and daily sums are the history; None if there is no history.
@@ -51,7 +51,7 @@ class LimitUse:
 
     @property
     def title(self) -> str:
-        """What may spend so much: ``key acme/app``, ``user 'u-17' of the account acme (limit 'each user')``."""
+        """The name of what the limit restricts: ``key acme/app``, ``user 'u-17' of the account acme (limit 'x')``."""
         title = f"{self.subject} of the {self.name}" if self.subject else self.name
         return f"{title} (limit {self.limit_name!r})" if self.limit_name else title
 
@@ -124,7 +124,7 @@ def measure_limit(name: str, owner: Account | ApiKey, balance: Balance, day: Utc
 def list_history_slots(use: LimitUse, now_s: float) -> HistorySlots:
     """Return what to read for a forecast: the same hours of the last seven weeks for a window of up to a day.
 
-    For a longer window, the last seven weeks' days.
+    For a longer window, these are the days of the last seven weeks.
     """
     if use.ended_s is not None and use.ended_s - use.started_s <= DAY_S:
         hours = range(use.started_s // HOUR_S, -(-use.ended_s // HOUR_S))
@@ -136,7 +136,7 @@ def list_history_slots(use: LimitUse, now_s: float) -> HistorySlots:
 
 
 def build_history(slot_s: int, costs: Mapping[int, int], now_s: float) -> SpendingHistory | None:
-    """Return the average cost of each slot of a week since the day of the first cost; None if that is less than a week.
+    """Return the average cost of each slot of a week since the day of the first cost; None after less than a week.
 
     ``costs`` are those of the slots of ``list_history_slots``, by number. Missing slots cost nothing.
     """
@@ -201,8 +201,8 @@ def is_burning(use: LimitUse, hour_nanos: int, now_s: int, factor: float) -> boo
 def compute_anomaly_bound(same_hours: Sequence[int], factor: float, min_nanos: int) -> int:
     """Return the cost above which an hour is an anomaly. ``same_hours`` are the costs of that hour on earlier days.
 
-    It is ``factor`` times the median, and at least ``min_nanos``. If the median is 0, most of the days had no spending
-    at this hour: then it is ``factor`` times the highest cost, and at least ten times ``min_nanos``.
+    The bound is ``factor`` times the median, and at least ``min_nanos``. If the median is 0, most of the days had no
+    spending at this hour: then the bound is ``factor`` times the highest cost, and at least ten times ``min_nanos``.
     """
     middle = median(same_hours) if same_hours else 0
     if middle > 0:

@@ -51,7 +51,7 @@ def is_mpeg(start: bytes) -> bool:
 
 
 def find_mpeg_frames(block: bytes) -> Frames:
-    """Find frames of any layer and bitrate, which do not change a frame's duration."""
+    """Yield the frames of any MPEG audio layer and bitrate."""
     for match in _MPEG_FRAME_PATTERN.finditer(block):
         yield match.start(), _parse_mpeg_seconds(match[0])
 
@@ -145,7 +145,10 @@ def parse_opus_seconds(packet: bytes) -> float:
 
 
 def make_ogg_finder(head: bytes) -> FindFrames:
-    """Return the finder for packets of the file's first stream. A Vorbis packet counts as the longest possible one."""
+    """Return the finder for packets of the file's first stream. A Vorbis packet counts as the longest possible one.
+
+    A page of another stream counts by its size, at ``ASSUMED_BITRATE``.
+    """
     serial, packet = head[14:18], head[OGG_PAGE_BYTES + head[26] :][:30]
     read_seconds = parse_opus_seconds if packet.startswith(b"OpusHead") else _make_vorbis_reader(packet)
 
@@ -193,7 +196,7 @@ def is_opus_only(head: bytes) -> bool:
 
 
 def find_webm_packets(block: bytes) -> Frames:
-    """Find Opus packets."""
+    """Yield the Opus packets in a part of a WebM file."""
     for match in _WEBM_BLOCK_PATTERN.finditer(block):
         yield match.start(), parse_opus_seconds(match[1])
 

@@ -38,8 +38,9 @@ _NON_PUBLIC: Networks = tuple(
         "3fff::/20",  # documentation
     )
 )
-"""The IANA's registries of special-purpose addresses (RFC 6890 and its successors), with those of its exceptions that
-serve no files. Of IPv6 only networks in the assigned unicast space (2000::/3) are listed."""
+"""Networks that are not public by the IANA's registries of special-purpose addresses (RFC 6890 and its successors),
+including exceptions in them that serve no files. Of IPv6 only networks in the assigned unicast space (2000::/3) are
+listed."""
 _MAX_PORT_DIGITS = 5
 _SUBNET_BITS = 64
 
@@ -52,10 +53,10 @@ def parse_networks(texts: Iterable[str]) -> Networks:
 def find_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence[Network]) -> str | None:
     """Return the client's address as far as it is certain; None if it is not.
 
-    Starts at the socket and asks every trusted proxy (by the last entry that it added to ``X-Forwarded-For``) for its
-    client. The first address that is not a trusted proxy is the result. If there are only trusted proxies, the
-    farthest is. An unreadable entry, or more than ``MAX_HOPS``, makes the client unknown: any client can forge the
-    entries to the left of it.
+    The search starts at the socket's address and asks every trusted proxy (by the last entry that it added to
+    ``X-Forwarded-For``) for its client. The first address that is not a trusted proxy is the result. If there are only
+    trusted proxies, the result is the farthest one. An unreadable entry, or more than ``MAX_HOPS``, makes the client
+    unknown: any client can forge the entries to the left of it.
 
     Args:
         peer: the socket's address; None if it has none (a Unix socket), which no network vouches for.
@@ -86,7 +87,10 @@ def is_inside(address: str | None, networks: Iterable[Network]) -> bool:
 
 
 def find_subnet(address: str) -> str:
-    """Return the part of ``address`` that its owner cannot choose: all of IPv4, 64 bits of IPv6. Else empty text."""
+    """Return the part of ``address`` that its owner cannot choose: all of IPv4, 64 bits of IPv6.
+
+    Empty if the address is unreadable.
+    """
     parsed_address = _parse_address(address)
     if isinstance(parsed_address, IPv6Address):
         return str(int(parsed_address) >> _SUBNET_BITS)

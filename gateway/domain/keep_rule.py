@@ -20,9 +20,9 @@ class BodyBounds:
     """How much is kept, for how long.
 
     Attributes:
-        max_bytes: of all segments together; the oldest segment goes first.
+        max_bytes: the most bytes of all segments together; beyond that, the oldest segment is deleted.
         keep_ms: how long a body is kept.
-        max_body_bytes: of one body. Its head and its tail are kept.
+        max_body_bytes: the most bytes kept of one body: its head and its tail.
     """
 
     max_bytes: int
@@ -41,7 +41,7 @@ def is_key_rule(text: str) -> bool:
 
 
 def find_share(rule: str) -> float | None:
-    """Return the share of requests that ``sampled:SHARE`` keeps; None for another rule."""
+    """Return the share of requests that ``sampled:SHARE`` keeps; None for another rule, or a share of 0."""
     match = _SAMPLED.match(rule)
     share = 0.0 if match is None else float(match[1])
     return share or None

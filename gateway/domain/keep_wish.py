@@ -8,6 +8,6 @@ KeepWish = Literal["", "yes", "no"]
 
 
 def parse_keep_wish(values: Iterable[str]) -> KeepWish:
-    """Return what the values of the header say. Of several, any other than "yes" wins, and counts as "no"."""
+    """Return what the values of the header say. Any value other than "yes" counts as "no", and wins."""
     answers = {value.strip().lower() for value in values}
     return "" if not answers else "yes" if answers == {"yes"} else "no"

@@ -50,7 +50,7 @@ class BodyOwner:
 
 @frozen
 class BodyFilter:
-    """Which bodies to delete: those that match every field that is not None. ``before_ms``: started before then."""
+    """Which bodies to delete: those that match every field that is not None. ``before_ms``: earlier requests."""
 
     request_id: str | None = None
     account_id: int | None = None
@@ -81,7 +81,7 @@ class DeletedBodies:
 
 @frozen
 class StoredBodies:
-    """What is kept.
+    """The figures of kept bodies.
 
     Attributes:
         requests: the number of requests with kept bodies, over all nodes.

@@ -13,7 +13,7 @@ _UNLOCKABLE_FIELDS = {"name", "account", "secret", "webhook_url"}
 LOCKABLE_FIELDS = tuple([field.name for field in attrs.fields(KeySpec) if field.name not in _UNLOCKABLE_FIELDS])
 """Every field that restricts a key."""
 _QUOTA_FIELDS = ("quota_usd", "quota_period")
-"""An amount depends on its period."""
+"""Fields that are locked together, because an amount depends on its period."""
 _DEFAULT_FIELDS: Mapping[str, Any] = build_key_fields(ApiKey(0, 0, "", b"", ""), "")
 
 

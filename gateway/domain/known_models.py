@@ -69,7 +69,7 @@ _CHAT_MODELS = (
 )
 """Chat models by normalized name (``model_name.py``), what they read, and their features; the first match counts."""
 _EXCEPTION_PATTERN = re.compile(r"-live|computer-use|deep-research|native")
-"""Relatives of those models that can do other things."""
+"""Names of related models with other abilities, which the table does not describe."""
 _IMPLIED_MODALITIES: dict[ModelKind, tuple[tuple[Modality, ...] | None, tuple[Modality, ...] | None]] = {
     "transcription": (("audio",), ("text",)),
     "speech": (("text",), ("audio",)),
@@ -122,7 +122,7 @@ def describe_kind(description: ModelDescription) -> ModelDescription:
 
 
 def describe_without_limits(model: str) -> ModelDescription:
-    """Like ``describe_known_model``, for a server that sets its own limits, by its memory and not by the model."""
+    """Like ``describe_known_model`` without the limits, for a server whose own memory sets the limits."""
     known_description = describe_known_model(model)
     if known_description == UNDESCRIBED:
         return known_description

@@ -186,7 +186,10 @@ class LeasedBalance(Balance):
         self.granted_nanos -= nanos
 
     def return_credit(self, nanos: int) -> int:
-        """Give back up to ``nanos`` of the room and return the amount. The caller must then tell the store."""
+        """Give back up to ``nanos`` of the room and return the amount.
+
+        The amount must then be reported to the store.
+        """
         given_nanos = max(0, min(nanos, self.room_nanos))
         self.granted_nanos -= given_nanos
         return given_nanos

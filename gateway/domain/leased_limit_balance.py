@@ -1,7 +1,7 @@
 """A node's lease of what a subject of a limit may spend, and the book of such balances. Nano-USD, without a clock.
 
-The store knows what all nodes have spent and set aside. Its last answer tells the rest of the whole balance, from which
-refusals are described as a single process describes them.
+The store knows what all nodes have spent and set aside. The store's last answer gives the rest of the whole balance.
+Refusals are described from it as in a single process.
 """
 
 from typing import Protocol
@@ -19,7 +19,7 @@ from gateway.errors import StoreUnavailable
 IDLE_SUBJECT_S = 2.0
 """The time without a request after which a subject's idle credit is given back, in seconds."""
 MAX_IDLE_SUBJECTS = 10_000
-"""Subjects per limit that are kept without a request: those of nodes have nothing that must be remembered."""
+"""Maximum number of idle subjects per limit that a node keeps: its balances hold nothing that must be remembered."""
 
 
 class LeaseKeeper(Protocol):
@@ -128,7 +128,7 @@ class LeasedLimitBalance(LeasedBalance):
         self.start_s, self.refusal = self.book.start_s, None
 
     def forget(self) -> None:
-        """Nothing: the store counts what is spent."""
+        """Do nothing: the store counts what is spent."""
 
     def recount_overrun(self) -> None:
         """Return the idle credit after the cap has changed: it was granted under the former one."""

@@ -1,7 +1,7 @@
 """A node's lease of the budget of a session. Nano-USD, without a clock.
 
-The store has the budget in force. What a node knows of it may be a quarter of a second old, so that the store's answers
-and not the node tell how much credit there is.
+The store has the budget in force. A node may know a budget that is a quarter of a second old. So the store's answers
+decide how much credit there is.
 """
 
 import attrs
@@ -74,7 +74,10 @@ class LeasedSessionBalance(LeasedLimitBalance):
         return super().build_request(min_nanos, needed_nanos, desired_nanos)
 
     def is_outdated(self, request: CreditRequest) -> bool:
-        """As for other limits; also if a lower budget was read while the store granted credit of a higher one."""
+        """Return whether the limit was lowered, as for other limits.
+
+        Also true if a lower budget was read while the store granted credit of a higher one.
+        """
         is_lowered = self.read_since_request and self.answered_cap_nanos > self.cap_nanos
         return is_lowered or super().is_outdated(request)
 

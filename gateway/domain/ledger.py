@@ -59,7 +59,7 @@ class Spending:
 
 @frozen
 class UsageFilter:
-    """A filter for usage: days (numbers since 1970, inclusive), account and key. None does not restrict."""
+    """A filter for usage: days (numbers since 1970, inclusive), account, key and model. None does not restrict."""
 
     since: int
     until: int

@@ -84,7 +84,7 @@ class Limit:
         return self.cap_nanos is not None and self.raises is None and not self.has_ended(now_s)
 
     def adds_keys(self, former_keys: Collection[str]) -> bool:
-        """Return whether requests of other keys count than those that counted with ``former_keys``."""
+        """Return whether requests of more keys count than with ``former_keys``."""
         return bool(former_keys) and (not self.keys or not set(self.keys) <= set(former_keys))
 
     def counts_key(self, key_name: str) -> bool:
@@ -130,7 +130,7 @@ def parse_charges(text: str) -> list[LimitCharge]:
 
 
 def move_charges(text: str, now_s: float) -> str:
-    """Return the charges of ``build_charges`` in the windows of ``now_s``."""
+    """Return the text of ``build_charges`` with its charges moved to the windows of ``now_s``."""
     return build_charges(
         [(counter, subject, find_window_start(counter, now_s)) for counter, subject, _ in parse_charges(text)]
     )
@@ -145,7 +145,7 @@ def rename_charge(charge: LimitCharge, names: Collection[str], new_name: str) ->
 
 
 def rename_charges(text: str, names: Collection[str], new_name: str) -> str:
-    """Return the charges of ``build_charges`` with ``new_name`` for the end users ``names``."""
+    """Return the text of ``build_charges`` with the end users ``names`` renamed to ``new_name``."""
     return build_charges([rename_charge(charge, names, new_name) for charge in parse_charges(text)])
 
 

@@ -31,7 +31,7 @@ class SubjectBalance(AnyBalance, Protocol):
     """The balance of one subject: that of a single process, or a node's part of it (``leased_limit_balance``).
 
     Attributes:
-        users: the requests that have a reservation with this balance, or wait for its spending.
+        users: the number of requests that have a reservation with this balance, or wait for its spending.
         start_s: the window that ``spent_nanos`` is of.
         complete: whether it may be reserved from.
     """
@@ -167,7 +167,7 @@ class LimitBalance:
     """The balance of one subject.
 
     Attributes:
-        users: the requests that have a reservation with this balance, or wait for its spending.
+        users: the number of requests that have a reservation with this balance, or wait for its spending.
         start_s: the window that ``spent_nanos`` and ``overrun_nanos`` are of.
         complete: whether ``spent_nanos`` is known.
         known_s: the latest window with spending: later windows have none. Unknown before ``adopt``.
@@ -190,7 +190,7 @@ class LimitBalance:
         return False
 
     def set_book(self, book: LimitBook) -> None:
-        """Belong to another book, whose windows are those of the account."""
+        """Move to another book, whose windows are those of the account."""
         self.book = book
 
     def move(self) -> None:
@@ -213,11 +213,11 @@ class LimitBalance:
         self._record_overrun()
 
     def forget(self) -> None:
-        """Let the spending be read again, because the window in which a cost was counted is unknown."""
+        """Discard what is known of the spending, because the window in which a cost was counted is unknown."""
         self.complete, self.known_s = False, NEVER_S
 
     def add_earlier(self, start_s: int, nanos: int) -> None:
-        """Add what was spent in a window or slice before the limit was there. What exceeds the limit is no overrun."""
+        """Add what was spent in a window or slice before the limit existed. An excess is no request's overrun."""
         if not self.complete:  # it will be read
             return
         self.known_s = max(self.known_s, start_s)
@@ -241,7 +241,7 @@ class LimitBalance:
         return None if room is None else room + self.held_nanos
 
     def find_reset(self, day: UtcDay) -> int | None:  # noqa: ARG002 - the book has the window
-        """Return when something spent no longer counts, in Unix seconds; None: never."""
+        """Return when spending no longer counts, in Unix seconds; None: never."""
         return None if self.book.window_end_s == NEVER_S else self.book.window_end_s
 
     def restore(self, nanos: int, day: UtcDay) -> None:  # noqa: ARG002 - the book has the window
@@ -283,7 +283,7 @@ class LimitBalance:
         return f"limit {book.limit.name!r} of {book.limit.format_subject(self.subject)}{cap_text}"
 
     def describe_spending(self, day: UtcDay) -> str:
-        """Say what is spent, and when some of that no longer counts."""
+        """Return the end of a refusal's message: what is spent, and when some of that no longer counts."""
         reset_s = self.find_reset(day)
         text = f"; ${usd(self.spent_nanos)} is spent"
         return text if reset_s is None else f"{text}, and it resets at {datetime.fromtimestamp(reset_s, UTC):%FT%TZ}"
@@ -362,7 +362,8 @@ class LimitReservation(Reservation):
 
     Attributes:
         limit_balances: the last of ``balances``.
-        soft_limit: of the limits whose soft share this reservation has passed, the name of the strictest; else empty.
+        soft_limit: the name of the strictest limit whose soft share this reservation has passed; empty if there is
+            none.
     """
 
     limit_balances: Sequence[SubjectBalance] = ()

@@ -2,9 +2,9 @@
 
 Command and answer are JSON, so that a script in Valkey and a function in PostgreSQL read and write the same. A command:
 
-``node``: the name of this process; ``replaces``: names that begin so are of former processes of the same gateway, which
-run nothing any more, or empty; ``token``: random, becomes the name of the server's state if that is empty;
-``prefix``: of the names; ``leaves``: 1 if the gateway stops.
+``node``: the name of this process; ``replaces``: the beginning of the names of former processes of the same gateway,
+whose requests no longer run; empty if there is none; ``token``: random, becomes the name of the server's state if that
+is empty; ``prefix``: the prefix of the names; ``leaves``: 1 if the gateway stops.
 ``names``: ``[name, running]`` of each subject, sorted by name. ``running`` is the number of requests that run at this
 gateway, -1 if it does not matter.
 ``limits``: ``[name, rpm, burst, tpm, places]`` of each subject of ``calls``; 0 is unlimited.

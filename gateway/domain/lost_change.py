@@ -16,7 +16,7 @@ from gateway.frozen import frozen
 Fields = Mapping[str, Any]
 _PAIR_LENGTH = 2
 _QUOTA_PERIODS = ("none", "daily", "monthly", "lifetime")
-"""Periods of quotas. Of equal amounts the later one allows less."""
+"""Periods of quotas: of two equal amounts, the one with the later period in this list allows less."""
 
 
 @frozen
@@ -140,5 +140,5 @@ _RULES_BY_FIELD: Mapping[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {
     "group": _leave_group,
     "locked": _add_locks,
 }
-"""For each field the rule that returns its new value, from those before and after the lost edit and the stored one; no
-value if the edit takes no right away."""
+"""For each field, the rule that returns the field's new value, or no value if the edit takes no right away. A rule gets
+the values before and after the lost edit, and the stored value."""

@@ -80,7 +80,7 @@ _SVG_PATTERN = re.compile(
 _TYPES_BY_EXTENSION: Mapping[str, str] = {extension: media_type for media_type, extension in EXTENSIONS.items()}
 _ID_PATTERN = re.compile(r"[0-9a-f]{32}\.(?P<extension>[a-z0-9]{3,4})", re.ASCII)
 _EXPIRES_PATTERN = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
-"""Exactly one spelling of each second, up to the year 33658."""
+"""Unix seconds: exactly one spelling of each, up to the year 33658."""
 
 
 def sniff_media(head: bytes) -> str | None:

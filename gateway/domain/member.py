@@ -24,10 +24,11 @@ LinkKind = Literal["invite", "reset"]
 MEMBER_NAME = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,63}\Z", re.ASCII)
 """Lower case, so that no two names differ by case alone. An e-mail address is a valid name."""
 MIN_PASSPHRASE, MAX_PASSPHRASE = 12, 256
-"""Characters. NIST SP 800-63B asks for length, not for special characters or regular changes."""
+"""The bounds of a passphrase's length in characters. NIST SP 800-63B asks for length, not for special characters or
+regular changes."""
 IDLE_MS = 30 * 60 * 1000
 ABSOLUTE_MS = 12 * 3_600 * 1000
-"""How long a session lasts unused, and at all."""
+"""How long a session lasts without use, and in total."""
 LINK_LIFETIME_MS = 72 * 3_600 * 1000
 """How long a link is valid."""
 _MIN_DIFFERENT_CHARS = 5
@@ -116,7 +117,7 @@ class Member:
 
     Attributes:
         name: unique over all accounts.
-        passphrase: its argon2id hash.
+        passphrase: the argon2id hash of the passphrase.
         totp: the second factor's secret, encrypted; None if the member has none.
         totp_step: the newest time step of a used code: no code is valid twice.
         recovery: digests of the recovery codes; each is valid once.
@@ -144,7 +145,7 @@ class Member:
         return self.totp is not None or self.passkeys > 0
 
     def accept(self, proof: "Credential") -> "Member | None":
-        """Return the member after ``proof`` was used; None if the passphrase has changed, or the code was used."""
+        """Return the member after ``proof`` was used; None if the passphrase has changed or the code was used."""
         if self.passphrase != proof.passphrase:
             return None
         if not self.has_second_factor or proof.is_known or proof.passkey is not None:
@@ -190,12 +191,12 @@ class Session:
     agent: str = ""
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether it was unused for too long, or lasted for too long."""
+        """Return whether the session was unused for too long, or lasted for too long."""
         return now_ms >= self.seen_ms + IDLE_MS or now_ms >= self.created_ms + ABSOLUTE_MS
 
     @property
     def id(self) -> str:
-        """Its name in lists: the start of its digest."""
+        """The session's name in lists: the start of the digest."""
         return self.digest.hex()[:16]
 
 

@@ -116,7 +116,7 @@ class MemberSpec:
 
 
 def build_member_fields(member: Member) -> dict[str, Any]:
-    """Return a member as JSON for itself."""
+    """Return a member as JSON, as the member may see it."""
     signed_in_ms = member.signed_in_ms
     return {
         "id": member.id,

@@ -31,7 +31,7 @@ _MAX_OUTPUT_TOKENS = (
     ("deepseek-chat*", 8_192),
     ("deepseek-reasoner*", 65_536),
 )
-"""By normalized name (``model_name.py``); the first match counts."""
+"""Maximum tokens of an answer, by a glob of normalized names (``model_name.py``); the first match counts."""
 
 
 @lru_cache(1_024)

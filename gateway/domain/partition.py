@@ -7,7 +7,10 @@ _DIGEST_BYTES = 8
 
 
 def pick_node(name: str, nodes: Iterable[str]) -> str | None:
-    """Return the node responsible for ``name``, by rendezvous hashing (Thaler and Ravishankar, 1998), or None."""
+    """Return the node responsible for ``name``, by rendezvous hashing (Thaler and Ravishankar, 1998).
+
+    None without nodes.
+    """
     return max(nodes, key=lambda node: (_rank(node, name), node), default=None)
 
 

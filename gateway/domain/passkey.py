@@ -80,9 +80,9 @@ class RelyingParty:
 
 
 def find_relying_party(address: str) -> RelyingParty | None:
-    """Return the site at ``address``; None if it has an IP address, or no TLS and is not this machine.
+    """Return the site at ``address``; None if browsers allow no passkeys there.
 
-    Browsers allow no passkeys at such sites.
+    That is so with an IP address, and without TLS unless it is this machine. None also if ``address`` is unreadable.
     """
     try:
         url = urlsplit(address)

@@ -13,7 +13,7 @@ from gateway.parsing import must
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*\Z", re.ASCII)
 _MAX_ID_CHARS, _MAX_DATA_CHARS = 1364, 12_288
-"""Characters: of a credential id of at most 1023 bytes (section 5.8.3), and of anything else."""
+"""The maximum number of characters: of a credential id of at most 1023 bytes (section 5.8.3), and of anything else."""
 _MAX_TRANSPORTS, _MAX_TRANSPORT_CHARS = 8, 32
 
 

@@ -53,7 +53,7 @@ def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
     return tuple(sorted(tiers, key=lambda tier: -tier.above_tokens))
 
 
-class _TextRates(NamedTuple):
+class _ModalRates(NamedTuple):
     """A price's rates for one modality, in nano-USD per million tokens. None: the text rate applies."""
 
     fresh: int | None
@@ -68,10 +68,10 @@ class _Modality:
     name: str
     has_cached: bool = True
 
-    def find_rates(self, price: "Price") -> _TextRates:
+    def find_rates(self, price: "Price") -> _ModalRates:
         fresh_price = getattr(price, f"{self.name}_input_nanos_per_million")
         cached_price = getattr(price, f"cached_{self.name}_input_nanos_per_million") if self.has_cached else None
-        return _TextRates(fresh_price, cached_price, getattr(price, f"{self.name}_output_nanos_per_million"))
+        return _ModalRates(fresh_price, cached_price, getattr(price, f"{self.name}_output_nanos_per_million"))
 
     def find_counts(self, details: UsageDetails) -> tuple[int, int, int]:
         """Return this modality's prompt tokens, the cached part of them, and its completion tokens."""

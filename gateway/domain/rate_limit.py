@@ -1,10 +1,10 @@
 """Rate limits of an account, a key or a channel: requests per minute, tokens per minute, concurrent requests.
 
 Rates use the generic cell rate algorithm (GCRA; ITU-T I.371, annex A). The whole state of a bucket is one float, its
-theoretical arrival time (``tat``), in seconds of a monotonic clock that the caller passes as ``now_s``. A bucket whose
-``tat`` has passed is empty; the time by which ``tat`` is ahead of ``now_s`` is its debt. Every unit moves ``tat`` ahead
-by ``60 / limit`` seconds. A cost passes if the debt then is at most ``burst`` units. There are two exceptions: an empty
-bucket accepts a larger cost (``compute_wait_s``), and a correction may add to the debt (``correct_all``).
+theoretical arrival time (``tat``), in seconds of a monotonic clock, passed as ``now_s``. A bucket whose ``tat`` has
+passed is empty; the time by which ``tat`` is ahead of ``now_s`` is its debt. Every unit moves ``tat`` ahead by ``60 /
+limit`` seconds. A cost passes if the debt then is at most ``burst`` units. There are two exceptions: an empty bucket
+accepts a larger cost (``compute_wait_s``), and a correction may add to the debt (``correct_all``).
 
 A caller's burst is a whole minute's units, unless its ``burst`` for requests is smaller: with a limit of ten, ten
 requests may start at once, and the next one six seconds later. A channel's burst is a tenth of its limit, at least one
@@ -94,7 +94,7 @@ def change_limit(tat: float, old_limit: int, new_limit: int, now_s: float) -> fl
 
 
 def compute_remaining(tat: float, limit: int, burst: int, now_s: float) -> int:
-    """Return the largest cost, up to the burst ``burst``, that would pass now."""
+    """Return the largest cost, up to ``burst``, that would pass now."""
     debt_s = tat - now_s - _SLACK_S
     if debt_s <= 0:
         return burst
@@ -143,7 +143,7 @@ class SubjectUse:
 
 
 class GcraBucket:
-    """The bucket for one rate of one subject. ``undo_spend`` restores ``former_tat``, of before the last spend."""
+    """The bucket for one rate of one subject. ``undo_spend`` restores the ``tat`` before the last spend."""
 
     __slots__ = ("former_tat", "limit", "tat")
 

@@ -143,12 +143,12 @@ class RequestRecord:
         served_model: the provider's name of the model that was charged, if it differs from ``model``; else empty.
         route: the route that the request named, whose steps are in ``tried``; empty if it named a model.
         shadow: the request is a copy of one of ``route``, made by the gateway for a shadow model.
-        end_user: for whom the request was made, like the next two (``domain/attribution.py``); empty if unknown.
+        end_user, session, tags: for whom the request was made (``domain/attribution.py``); empty if unknown.
         units: charged units that have no field of their own (``charged_units.py``); empty if there are none.
         saved_nanos: what caches have saved: the provider's prompt cache, that is, the cost of the same usage with
             nothing read from it or written to it, minus ``cost_nanos`` (negative if writing to it cost more); or the
             gateway's cache of answers, that is, the price of the answer minus ``cost_nanos``.
-        limit_charges: what the cost counts for beside key and account (``domain/limit.py``); empty for nothing.
+        limit_charges: what the cost counts for besides key and account (``domain/limit.py``); empty for nothing.
         replay_of: the id of the kept request that was sent again; empty for every other request.
         cache: where the answer came from; empty if it could not come from the cache of answers.
         agreement_ppm: of a copy, the share of equal words (``transcript/agreement.py``); None if not compared.

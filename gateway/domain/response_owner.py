@@ -3,7 +3,7 @@
 from gateway.frozen import frozen
 
 RETENTION_MS = 30 * 24 * 3_600 * 1000
-"""As long as providers keep responses (OpenAI API reference, ``store``)."""
+"""How long owners are kept: as long as providers keep responses (OpenAI API reference, ``store``)."""
 MAX_ID_CHARS = 256
 
 

@@ -34,10 +34,12 @@ class SessionUsage:
     """The sums of a session's stored requests.
 
     Attributes:
-        account: the name of the account, in the last request; so are ``key_id``, ``key_name`` and ``end_user``.
+        account: the name of the account in the last request. ``key_id``, ``key_name`` and ``end_user`` are those of the
+            last request, too.
         started_ms: when the first request arrived, in Unix milliseconds.
         settled_ms: when the last request was settled.
-        first_prompt_tokens: the length of the first prompt; 0 if no request has one. So is ``last_prompt_tokens``.
+        first_prompt_tokens: the length of the first prompt; 0 if no request has one. ``last_prompt_tokens`` is that of
+            the last prompt.
     """
 
     account: str

@@ -55,7 +55,7 @@ def name_route(name: str) -> str:
 
 
 def is_route(path: str) -> bool:
-    """Return whether a path is of a route."""
+    """Return whether a path is that of a route."""
     return path.startswith(f"{_ROUTE_SECTION}/")
 
 
@@ -65,7 +65,7 @@ def name_limit(name: str) -> str:
 
 
 def is_limit(path: str) -> bool:
-    """Return whether a path is of a limit."""
+    """Return whether a path is that of a limit."""
     return path.startswith(f"{_LIMIT_SECTION}/")
 
 
@@ -76,7 +76,7 @@ def find_group(path: str) -> str | None:
 
 
 def is_price(path: str) -> bool:
-    """Return whether a path is of a price."""
+    """Return whether a path is that of a price."""
     return path.startswith((f"{_PRICE_SECTION}/", f"{_PRICE_SECTION}@"))
 
 

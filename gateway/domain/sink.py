@@ -10,7 +10,7 @@ LOSS_SHOWN_S = 86_400
 
 @frozen
 class SinkState:
-    """How far a sink is, as it is stored. Times are Unix milliseconds, None if there is none.
+    """The stored progress of a sink. Times are Unix milliseconds, None if there is none.
 
     Attributes:
         cursor: ``newest`` or ``next`` of a page of the request log; all requests before it are dealt with.

@@ -2,7 +2,7 @@
 
 A bucket is a tenth wider than the one before. The value shown for a bucket is its geometric middle: a percentile
 differs from the exact one by at most ``MAX_ERROR``, however many histograms were added up. ``MAX_BUCKET`` is reached
-after 50 days; longer durations count as that.
+after 50 days; longer durations count as 50 days.
 """
 
 import math
@@ -133,15 +133,15 @@ def sum_speed(rows: Iterable[TimedRow]) -> dict[SpeedKey, Speed]:
         counts[(*owner, find_bucket(row.total_ms), first_byte, output_rate)] += 1
     cells: defaultdict[SpeedKey, Speed] = defaultdict(make_speed)
     for (hour, account_id, key_id, model, channel, latency, first_byte, output_rate), count in counts.items():
-        kinds: list[tuple[CellKind, str, int]] = [
+        scopes: list[tuple[CellKind, str, int]] = [
             ("all", "", 0), ("all", "", account_id), ("key", str(key_id), account_id),
             ("model", model, 0), ("model", model, account_id),
         ]  # fmt: skip
         if channel:
-            kinds.append(("channel", channel, 0))
+            scopes.append(("channel", channel, 0))
         for span in SPANS:
-            for kind in kinds:
-                cell = cells[SpeedKey(span, hour // span * span, *kind)]
+            for scope in scopes:
+                cell = cells[SpeedKey(span, hour // span * span, *scope)]
                 cell.latency[latency] += count
                 if first_byte is not None:
                     cell.first_byte[first_byte] += count
@@ -165,7 +165,7 @@ def sum_times(rows: Iterable[TimedRow], unit_ms: int) -> dict[int, Speed]:
 
 
 def _measure_stream(row: TimedRow) -> tuple[int | None, int | None]:
-    """Return the buckets of a stream's wait for its first byte and of its tokens per second; None if it has none."""
+    """Return the buckets of a stream's wait for its first byte and of its tokens per second; None if unknown."""
     if not row.stream or row.first_byte_ms is None:
         return None, None
     answer_ms = row.total_ms - row.first_byte_ms

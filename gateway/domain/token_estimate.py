@@ -8,7 +8,7 @@ tokenization: one sentence in twenty languages, by ``cl100k_base`` and ``o200k_b
 from collections.abc import Iterable
 
 _HUNDRED = 100
-"""The weights are hundredths of a token."""
+"""The divisor of weights, which are hundredths of a token."""
 
 _LOWER, _UPPER, _DIGIT, _PUNCTUATION, _SPACE, _LINE, _OTHER = b"a", b"A", b"0", b".", b" ", b"\n", b"-"
 _LATIN, _EUROPE, _ARABIC, _INDIC, _SYMBOL, _CJK, _HANGUL, _EMOJI = b"L", b"E", b"R", b"I", b"S", b"C", b"H", b"J"
@@ -49,7 +49,7 @@ Pairs do not overlap: three of one class are one pair."""
 _FIRST_WORD_WEIGHT = 64
 _SLICE_BYTES = 2 * 1024
 _SAMPLED_BYTES = 64 * 1024
-"""Some milliseconds on the event loop."""
+"""Maximum bytes of a text that are weighed, which takes some milliseconds on the event loop."""
 
 
 def _make_table() -> bytes:
@@ -66,7 +66,7 @@ def _make_table() -> bytes:
     return bytes(table)
 
 
-_KIND_TABLE = _make_table()
+_CLASS_TABLE = _make_table()
 
 
 def estimate_text(text: str) -> int:
@@ -84,12 +84,12 @@ def estimate_text(text: str) -> int:
 
 def _weigh(encoded: bytes) -> int:
     """Return the weight of a UTF-8 text, which may be cut anywhere."""
-    kinds = encoded.translate(_KIND_TABLE)
-    weight = _FIRST_WORD_WEIGHT * (kinds[:1] in {_LOWER, _UPPER})
-    for kind, pair_weights in _WEIGHTS:
-        weight += kinds.count(kind) * pair_weights
+    classes = encoded.translate(_CLASS_TABLE)
+    weight = _FIRST_WORD_WEIGHT * (classes[:1] in {_LOWER, _UPPER})
+    for char_class, class_weight in _WEIGHTS:
+        weight += classes.count(char_class) * class_weight
     for pair, pair_weights in _PAIR_WEIGHTS:
-        weight += kinds.count(pair) * pair_weights
+        weight += classes.count(pair) * pair_weights
     return weight
 
 

@@ -161,7 +161,7 @@ def sum_rows(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
 
 
 def find_summed_model(row: RequestRecord) -> str:
-    """Return the model whose sums have a row: empty for names that the gateway does not serve, since they are many."""
+    """Return the model in whose sums a row counts; empty for the many names that the gateway does not serve."""
     return "" if row.attempts == 0 and row.error_code in UNKNOWN_MODEL_CODES else row.model
 
 
@@ -171,7 +171,7 @@ def add_columns(rows: Iterable[RequestRecord], amounts_of: Callable[[RequestReco
 
 
 def add_sums(sums: Sums, increments: Sequence[int]) -> Sums:
-    """Return the sum of both."""
+    """Return ``sums`` with ``increments`` added."""
     return tuple(map(int.__add__, sums, increments))
 
 

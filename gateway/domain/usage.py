@@ -168,10 +168,12 @@ def parse_usage(fields: object, *, completes: bool = False) -> Usage | None:
         if count is not None and (cached := parse_count(count)) is not None:
             break
     written, completion_details = details.get("cache_write_tokens"), fields.get("completion_tokens_details")
-    thought = completion_details.get("reasoning_tokens") if isinstance(completion_details, dict) else None
+    reasoning_count = completion_details.get("reasoning_tokens") if isinstance(completion_details, dict) else None
     usage = (
-        build_reported_usage(prompt, completion, cached_tokens=cached, written_tokens=written, reasoning_tokens=thought)
-        if cached or written or thought
+        build_reported_usage(
+            prompt, completion, cached_tokens=cached, written_tokens=written, reasoning_tokens=reasoning_count
+        )
+        if cached or written or reasoning_count
         else Usage(prompt, completion, 0, "upstream")
     )
     modalities = find_modalities(prompt_details, completion_details) if prompt_details or completion_details else {}
@@ -281,9 +283,9 @@ def build_reported_usage(
 ) -> Usage:
     """Build reported usage, with the plausible cached, written and reasoning parts."""
     cached_count = min(parse_count(cached_tokens) or 0, prompt)
-    write = min(parse_count(written_tokens) or 0, prompt - cached_count)
+    written_count = min(parse_count(written_tokens) or 0, prompt - cached_count)
     reasoning = min(parse_count(reasoning_tokens) or 0, completion)
-    return Usage(prompt, completion, cached_count, "upstream", written_tokens=write, reasoning_tokens=reasoning)
+    return Usage(prompt, completion, cached_count, "upstream", written_tokens=written_count, reasoning_tokens=reasoning)
 
 
 _COUNT_FIELDS = ("prompt_tokens", "completion_tokens", "cached_tokens", "images", "duration_ms", "written_tokens",

@@ -7,8 +7,8 @@
                                o-----------o--------------------------^
       o------------o-----------o-----------o------------o-------------------------^
 
-Invariants: a job and its reservation are stored before a provider gets the request; the provider is asked to create it
-once; the end is stored together with its charge, or the release of its reservation.
+Invariants: a job and its reservation are stored before a provider gets the request; the provider is asked to create the
+video once; the end is stored together with its charge, or the release of its reservation.
 """
 
 import re
@@ -115,7 +115,7 @@ class VideoJob:
     """One stored job. Times are Unix milliseconds; unknown texts are empty.
 
     Attributes:
-        receipt: the row of the request that created it, until the job ends: its owner and time.
+        receipt: the row of the request that created the job, with the job's owner and time; complete once the job ends.
         size: the requested size, or the model's default.
         seconds: the requested length, or the model's default.
         held_nanos: the amount reserved until the job ends.

@@ -1,4 +1,4 @@
 """The time zones that an account has had."""
 
 ZonePeriods = tuple[tuple[int, str], ...]
-"""Since when an account has which time zone (Unix seconds, IANA name), the earliest first; empty: always UTC."""
+"""When each time zone of an account began (Unix seconds), and its IANA name, the earliest first; empty: always UTC."""
