@@ -22,11 +22,13 @@ from gateway.routing.target import Attempt, Target
 from gateway.routing.target_list import TargetList
 
 MAX_CONVERSATIONS = 100_000
-"""Conversations that are remembered, some 30 MB; the one that was answered the longest ago is forgotten first."""
+"""Conversations that are remembered, some 30 MB; the one whose last answer is oldest is forgotten first."""
 _END_CHARS = 128
-"""Characters of a text's beginning and of its end that are hashed: the hash of all would take longer than all else."""
+"""Characters of a text's beginning and of its end that are hashed: hashing the whole text would take longer than
+everything else."""
 _SYSTEM_CHARS = 256
-"""Characters of a system text that are hashed. Its end may have the time of day; a cached prompt begins alike."""
+"""Characters of a system text that are hashed. The end of the text may contain the time of day, while cached prompts
+begin alike."""
 _EXPIRED_AT_ONCE = 4
 CHANGING_TEXT = "x-anthropic-billing-header:"
 """Beginning of a system text of Claude Code that differs in every request."""
@@ -40,7 +42,10 @@ ConversationKey = tuple[int, str | int]
 
 @quick_frozen
 class Home:
-    """Who answered a conversation last, and when (``at``, monotonic seconds). An edit of the channel ends the home."""
+    """The channel, key and model that answered a conversation last, and when (``at``, monotonic seconds).
+
+    An edit of the channel ends the home.
+    """
 
     channel: Channel
     key: KeyState
@@ -96,7 +101,7 @@ class ConversationMemory:
 def keep_conversation(
     memory: ConversationMemory, targets: TargetList, inference: InferenceRequest, headers: Mapping[str, str]
 ) -> None:
-    """Let a request go where its conversation was answered last, if it belongs to one."""
+    """Prefer the target that answered a request's conversation last, if the request belongs to one."""
     balancer = targets.load_balancer
     settings = balancer.settings
     key = find_conversation(targets.account_id, inference, headers, settings.affinity)
@@ -112,7 +117,7 @@ class Affinity:
     A first message is remembered, and goes anywhere: thousands of requests may begin alike. Only a request with an
     earlier answer in its history, or with a name from its client, goes to the conversation's home (``continues``).
 
-    ``key``: of the conversation. ``now_s`` and ``keeps_s``: see ``ConversationMemory``.
+    ``key`` is the conversation's key. ``now_s`` and ``keeps_s``: see ``ConversationMemory``.
     """
 
     def __init__(
@@ -160,7 +165,7 @@ class Affinity:
             attempt.affinity = "kept" if used_target == (home.channel, home.key, home.model) else "moved"
 
     def note_answered(self, attempt: Attempt, now_s: float) -> None:
-        """Remember who has answered."""
+        """Remember the attempt's channel, key and model as the conversation's home."""
         self._store(attempt, now_s)
 
     def _store(self, attempt: Attempt, now_s: float) -> None:
@@ -189,7 +194,7 @@ def find_conversation(
 def has_earlier_turn(inference: InferenceRequest) -> bool:
     """Return whether a message follows the first one that is not a system message.
 
-    Then the conversation began before this request.
+    If so, the conversation began before this request.
     """
     body = inference.body
     messages = _find_messages(body)

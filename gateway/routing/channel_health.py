@@ -44,7 +44,7 @@ Fields = dict[str, Any]
 class CircuitView:
     """Requests of one kind that a channel or a key of it refuses; ``account`` is null if that holds for all accounts.
 
-    ``language`` is the name of ``api_format`` until 0.8.
+    ``language`` is the name that ``api_format`` had until 0.8.
     """
 
     model: str | None

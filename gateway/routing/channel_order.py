@@ -35,8 +35,8 @@ def set_priorities(ordered_channels: Sequence[Channel]) -> list[Channel]:
         priorities = assign_priorities(
             [None if channel.origin == "stored" else channel.priority for channel in ordered_channels]
         )
-    except NoCapacity as found:
-        raise _make_conflict([ordered_channels[place] for place in found.places]) from None
+    except NoCapacity as error:
+        raise _make_conflict([ordered_channels[place] for place in error.places]) from None
     pairs = zip(ordered_channels, priorities, strict=True)
     return [attrs.evolve(channel, priority=priority) for channel, priority in pairs if channel.priority != priority]
 

@@ -4,10 +4,10 @@ Interactive requests go before those of batches. Among the accounts, and among t
 in turn. With ``one_model``, requests of the loaded model go first until the oldest request of another model has waited
 ``switch_after_s``. The models change only when nothing runs.
 
-After a load, those who waited for it keep their turn for at most ``switch_after_s`` while others wait. The next model
-is the one that has waited longest; after a turn its wait begins anew. So each other model has at most one turn before a
-model's own. Whatever arrives, a model waits for at most ``switch_after_s``, one load, and two answers of each place,
-times the number of the other models in use.
+After a load, the requests that waited for it keep their turn for at most ``switch_after_s`` while others wait. The next
+model is the one that has waited longest; after a turn its wait begins anew. So each other model has at most one turn
+before a model's own. Whatever arrives, a model waits for at most ``switch_after_s``, one load, and two answers of each
+place, times the number of the other models in use.
 
 The queue decides and keeps count. It starts no task and sets no timer: ``ChannelState.grant_places`` asks it for the
 next request after each event that may free a place.
@@ -27,8 +27,8 @@ ASSUMED_ANSWER_S = 10.0
 _NEWEST_SHARE = 0.2
 """The share of the newest answer in the average time of answers."""
 _URGENT_SHARE = 0.5
-"""The part of ``wait_s`` after which a line of a batch goes before interactive requests. Then no other line does for as
-long: batches get on slowly before a server that has more interactive requests than it can answer."""
+"""The part of ``wait_s`` after which a line of a batch goes before interactive requests, at most one line per such
+period. So batches make slow progress even if the server has more interactive requests than it can answer."""
 
 
 @attrs.define(eq=False)
@@ -79,7 +79,7 @@ class ChannelQueue:
         self._answered_since: float | None = None
         """When the loaded model gave its first answer, with which its turn begins; None before."""
         self._turn_ends: dict[str, float] = {}
-        """When the turns of other models ended, for those that ended while a request waited that still does."""
+        """When the turns of other models ended; kept while a request waits that already waited then."""
         self._answer_s: float | None = None
         self._changed_at = clock()
 
@@ -144,7 +144,10 @@ class ChannelQueue:
         return self._find_overdue(ahead) is None and all(ticket.model != model for ticket in ahead)
 
     def take_next(self, running: int) -> Ticket | None:
-        """Remove the next request from the queue and return it, its place granted; None if none may have a place."""
+        """Remove the next request from the queue and return it with its place granted.
+
+        None if no request may have a place.
+        """
         ticket = next(self._order(self._tickets), None)
         if ticket is None:
             return None
@@ -227,7 +230,7 @@ class ChannelQueue:
             del self._turns[ticket.account, ticket.key]
 
     def _find_overdue(self, tickets: Sequence[Ticket]) -> Ticket | None:
-        """Return the oldest request of another model than the loaded one if it has waited long enough."""
+        """Return the oldest request of another model than the loaded one if it has waited long enough; else None."""
         oldest = next((ticket for ticket in tickets if ticket.model != self._model), None)
         is_overdue = oldest is not None and self._clock() - oldest.entered_at >= self.settings.switch_after_s
         return oldest if is_overdue and self.settings.one_model else None
@@ -244,8 +247,8 @@ class ChannelQueue:
         line = self._find_urgent_line()
         for is_batch in (False, True):
             group = [ticket for ticket in tickets if (ticket.is_batch and ticket is not line) is is_batch]
-            for of_model in self._group(group) if self.settings.one_model else [group]:
-                yield from self._take_turns(of_model)
+            for model_tickets in self._group(group) if self.settings.one_model else [group]:
+                yield from self._take_turns(model_tickets)
 
     def _group(self, tickets: Sequence[Ticket]) -> list[list[Ticket]]:
         """Divide ``tickets`` by their models, in the order in which the models should be loaded.
@@ -253,11 +256,11 @@ class ChannelQueue:
         Once another model is overdue, the loaded model keeps only those of its requests that waited when it was loaded,
         and those no longer than its turn: every model has its turn.
         """
-        by_model: dict[str, list[Ticket]] = {}
+        tickets_by_model: dict[str, list[Ticket]] = {}
         for ticket in tickets:
-            by_model.setdefault(ticket.model, []).append(ticket)
-        model_tickets = by_model.pop(self._model or "", [])
-        others = sorted(by_model.values(), key=lambda group: self._find_waiting_since(group[0]))
+            tickets_by_model.setdefault(ticket.model, []).append(ticket)
+        model_tickets = tickets_by_model.pop(self._model or "", [])
+        others = sorted(tickets_by_model.values(), key=lambda group: self._find_waiting_since(group[0]))
         if self._find_overdue(tickets) is None:
             return [model_tickets, *others]
         since, turn_s = self._answered_since, self.settings.switch_after_s

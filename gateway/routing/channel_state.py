@@ -122,8 +122,8 @@ class KeyState:
         wait = self.breaker.find_wait_s(now_s)
         if wait is None or not self.circuits:
             return wait
-        kind_s = self.circuits.find_wait_s(endpoint_key, account_id, now_s)
-        return None if kind_s is None else max(wait, kind_s)
+        circuits_wait_s = self.circuits.find_wait_s(endpoint_key, account_id, now_s)
+        return None if circuits_wait_s is None else max(wait, circuits_wait_s)
 
     def find_limit_s(self, model: str, account_id: int, now_s: float) -> float:
         """Return the seconds until the provider's rate limit on ``model`` for an account ends; 0 without a limit."""
@@ -197,7 +197,7 @@ class ChannelState:
     queue: "ChannelQueue | None" = None
     circuits: Circuits = attrs.field(init=False)
     _insisting: float = attrs.field(default=0.0, init=False)
-    _insisting_of: dict[int, float] = attrs.field(factory=dict, init=False)
+    _insisting_by_account: dict[int, float] = attrs.field(factory=dict, init=False)
 
     @circuits.default
     def _make_circuits(self) -> Circuits:
@@ -309,7 +309,7 @@ class ChannelState:
     def _find_key_trouble(
         self, endpoint_key: EndpointKey, account_id: int, now_s: float
     ) -> tuple[Obstacle, float] | None:
-        kind: Obstacle = "keys"
+        obstacle: Obstacle = "keys"
         nearest = math.inf
         for key in self.keys:
             limit_s = key.find_limit_s(endpoint_key[1], account_id, now_s)
@@ -317,9 +317,9 @@ class ChannelState:
             if not limit_s:
                 if wait == 0.0:
                     return None
-                kind = "refused"
+                obstacle = "refused"
             nearest = min(nearest, max(limit_s, TRIAL_WAIT_S if wait is None else wait))
-        return kind, nearest
+        return obstacle, nearest
 
     def find_share(self, endpoint_key: EndpointKey, account_id: int, now_s: float, rules: BreakerSettings) -> float:
         """Return the share of its usual requests that the channel should get while it warms up."""
@@ -347,14 +347,16 @@ class ChannelState:
             return None
         if all(key.find_limit_s(endpoint_key[1], account_id, now_s) for key in self.keys):
             return None
-        own_s = compute_wait_s(self._insisting_of.get(account_id, 0.0), _INSISTING_RATE, 1, now_s)
+        own_s = compute_wait_s(self._insisting_by_account.get(account_id, 0.0), _INSISTING_RATE, 1, now_s)
         return max(own_s, compute_wait_s(self._insisting, _ALL_INSISTING_RATE, 1, now_s))
 
     def note_insisting(self, account_id: int, now_s: float) -> None:
         self._insisting = spend(self._insisting, ALL_INSISTING_RPM, 1, now_s)
-        self._insisting_of[account_id] = spend(self._insisting_of.pop(account_id, 0.0), INSISTING_RPM, 1, now_s)
-        if len(self._insisting_of) > MAX_INSISTING_ACCOUNTS:
-            del self._insisting_of[next(iter(self._insisting_of))]
+        self._insisting_by_account[account_id] = spend(
+            self._insisting_by_account.pop(account_id, 0.0), INSISTING_RPM, 1, now_s
+        )
+        if len(self._insisting_by_account) > MAX_INSISTING_ACCOUNTS:
+            del self._insisting_by_account[next(iter(self._insisting_by_account))]
 
     def pick_key(
         self, endpoint_key: EndpointKey, account_id: int, now_s: float, preferred_key: KeyState | None = None
@@ -390,11 +392,11 @@ class ChannelState:
         """The state of the channel's breaker; not "closed" if all its named models have tripped recently."""
         if self.breaker.state != "closed" or not self.circuits:
             return self.breaker.state
-        heard_s = self.circuits.answered_at + WORKING_AFTER_SUCCESS_S
+        working_until_s = self.circuits.answered_at + WORKING_AFTER_SUCCESS_S
         tripped_states = {
             endpoint_key[1]: breaker.state
             for endpoint_key, account_id, breaker in self.list_tripped()
-            if account_id is None or self.circuits[endpoint_key].failed_at > heard_s
+            if account_id is None or self.circuits[endpoint_key].failed_at > working_until_s
         }
         if ALL_ENDPOINTS[1] in tripped_states:
             return tripped_states[ALL_ENDPOINTS[1]]
@@ -404,7 +406,7 @@ class ChannelState:
         return "open" if "open" in tripped_states.values() else "half_open"
 
     def may_be_healthy(self, now_s: float) -> bool:
-        """Return whether its circuit breakers allow any request."""
+        """Return whether the channel's circuit breakers allow any request."""
         if self.breaker.state != "closed":
             return not self.breaker.find_wait_s(now_s)
         return self.state != "open" or any(breaker.until <= now_s for *_, breaker in self.list_tripped())

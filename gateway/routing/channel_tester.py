@@ -148,8 +148,8 @@ class ChannelTester:
         state.test = TestResult(int(self._clock()), answer.took_ms, _read_error(answer), state.calls - state.failures)
         if answer.error is not None:
             state.last_error = LastError(answer.error.message, state.test.at_s)
-        for key, tested in zip(state.keys, by_key or (answer,), strict=False):
-            self.record_key(key, tested)
+        for key, key_answer in zip(state.keys, by_key or (answer,), strict=False):
+            self.record_key(key, key_answer)
 
     def record_key(self, key: KeyState, answer: Answer) -> None:
         """Record a test's result for one key."""
@@ -181,9 +181,9 @@ class ChannelTester:
             for key, answer in zip(keys, answers, strict=True)
         ]
         models = next((result.models for result in results if result.models is not None), None)
-        several = results if len(results) > 1 else []
+        listed_results = results if len(results) > 1 else []
         return ChannelTestResult(
-            channel.name, reported_answer.passes, _read_error(reported_answer), models, chat_report, several
+            channel.name, reported_answer.passes, _read_error(reported_answer), models, chat_report, listed_results
         )
 
 

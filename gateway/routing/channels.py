@@ -177,8 +177,8 @@ class ChannelService:
 
     async def review_demo(self) -> None:
         """Offer the demo or withdraw it, according to its setting and last use."""
-        beside = self._offers_demo and any(channel.origin != "demo" for channel in self._catalog.channels)
-        if beside or (self._demo is not None and self._demo_mode != self._demo.find_mode()):
+        is_beside_others = self._offers_demo and any(channel.origin != "demo" for channel in self._catalog.channels)
+        if is_beside_others or (self._demo is not None and self._demo_mode != self._demo.find_mode()):
             async with self._changing:
                 await self._apply_channels(await self._store.list_channels())
 
@@ -261,9 +261,9 @@ class ChannelService:
         return self.get(new_channel.name)
 
     async def change_stored(self, change: Callable[[Sequence[Channel]], tuple[Sequence[Channel], AuditRow]]) -> None:
-        """Store what ``change`` makes of all channels: those to replace, with the audit row; none: nothing changes.
+        """Store the channels that ``change`` returns for all channels, with its audit row; none: nothing changes.
 
-        Raises ``Conflict`` if one was changed meanwhile, and the errors of ``change``.
+        Raises ``Conflict`` if a channel was changed meanwhile, and the errors of ``change``.
         """
         async with self._changing:
             originals = self._catalog.channels
@@ -282,8 +282,8 @@ class ChannelService:
             audit = self.build_audit("channel.deleted", name, by)
             await self._store.delete_channel(self.get_editable(name).id, audit)
             await self._apply_channels(await self._store.list_channels())
-        back = [channel for channel in self._catalog.channels if channel not in before]
-        unlisted_channels = [channel for channel in back if self._catalog.find_offer(channel) is None]
+        returned_channels = [channel for channel in self._catalog.channels if channel not in before]
+        unlisted_channels = [channel for channel in returned_channels if self._catalog.find_offer(channel) is None]
         await asyncio.gather(*map(self.sync, unlisted_channels))
 
     async def sync(self, channel: Channel) -> ProviderError | None:
@@ -333,7 +333,8 @@ class ChannelService:
     async def send_test(self, channel: Channel, model: str) -> RequestTestResult:
         """Send one real chat request of one token for ``model`` to a channel. Without a chat for it, the test fails.
 
-        The result is not the channel's: a step of a route may use a model that the channel's own test does not.
+        The result is not recorded for the channel: a step of a route may use a model that the channel's own test does
+        not.
         """
         try:
             _, result = await self.tester.ask_chat(channel, Answer(), model)

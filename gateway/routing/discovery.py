@@ -18,7 +18,7 @@ log = structlog.stdlib.get_logger(__name__)
 LOCAL_TIMEOUT_S = 0.5
 """A local server answers within this time, or there is none."""
 LOCAL_DETAILS_TIMEOUT_S = 2.0
-"""A start waits no longer for what a local server says of its models; the next list has it."""
+"""How long a start waits for the details of a local server's models, in seconds; a later listing has the others."""
 
 
 def find_keyed_channels(environ: Mapping[str, str]) -> list[Channel]:

@@ -226,7 +226,7 @@ class KeptResponses:
     ) -> list[KeptResponse]:
         """Load ``responses``; return none of them if one cannot be decrypted.
 
-        Their memory is borrowed first, unless the caller has borrowed (``taken``) it. Unknown sizes of old rows are
+        Their memory is borrowed first, unless ``taken`` says that it is borrowed already. Unknown sizes of old rows are
         corrected once known. Raises ``RequestTooLarge``, ``Overloaded``.
         """
         if not taken:

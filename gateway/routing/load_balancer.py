@@ -55,7 +55,7 @@ class RetrySettings:
             ``affinity.py``.
         failover_after_s: first-byte timeout of a stream while another channel could serve the request.
         balance: how channels of the same priority are chosen; "weight": by weight and load, without measurements.
-        allow_prefer: whether callers may choose ``balance`` by a header.
+        allow_prefer: whether clients may choose ``balance`` by a header.
     """
 
     rules: BreakerSettings = DEFAULT_RULES
@@ -133,7 +133,7 @@ class LoadBalancer:
     def set_channels(self, channels: Iterable[Channel]) -> None:
         """Replace the channels. A known channel keeps its state unless its base URL or provider has changed.
 
-        The requests in the queue of a changed or removed channel are sent away.
+        The requests in the queue of a changed or removed channel are dismissed.
         """
         self.changes += 1
         channel_states: dict[str, ChannelState] = {}
@@ -210,9 +210,11 @@ class LoadBalancer:
             self.retrying += 1
         elif insisting:
             state.note_insisting(account_id, now_s)
-        breaker, keys, as_trial = state.breaker, key.breaker, not insisting
+        breaker, key_breaker, as_trial = state.breaker, key.breaker, not insisting
         generation = breaker.start_attempt(now_s) if as_trial and breaker.state != "closed" else breaker.generation
-        key_generation = keys.start_attempt(now_s) if as_trial and keys.state != "closed" else keys.generation
+        key_generation = (
+            key_breaker.start_attempt(now_s) if as_trial and key_breaker.state != "closed" else key_breaker.generation
+        )
         slot = ChannelSlot(state, key, endpoint_key, account_id, retry, generation, key_generation, now_s, insisting)
         if state.circuits:
             slot.started = state.circuits.start_attempt(endpoint_key, account_id, now_s, as_trial=as_trial)
@@ -221,14 +223,17 @@ class LoadBalancer:
         return slot
 
     def enter_queue(self, state: ChannelState, ticket: "Ticket") -> bool:
-        """Let a request wait for a place on a channel; return False if its queue is full. It may get one at once."""
+        """Let a request wait for a place on a channel; return False if its queue is full.
+
+        The request may get a place at once.
+        """
         if state.queue is None or not state.queue.enter(ticket):
             return False
         self.grant_places(state)
         return True
 
     def leave_queue(self, state: ChannelState, ticket: "Ticket") -> None:
-        """End a request's wait. A place that it has got is free again, for the next one."""
+        """End a request's wait. If it has got a place already, the next request gets that place."""
         if ticket.granted:
             state.running -= 1
         elif state.queue is not None:
@@ -241,7 +246,7 @@ class LoadBalancer:
             self.changes += 1
 
     def dismiss_waiting(self) -> None:
-        """Send away all who wait in a queue: the gateway shuts down."""
+        """Dismiss all requests that wait in a queue, because the gateway shuts down."""
         for state in self.channels.values():
             if state.queue is not None:
                 state.queue.dismiss(state.queue.tickets)
@@ -332,11 +337,11 @@ class LoadBalancer:
     def _record_healthy(self, slot: ChannelSlot, now_s: float) -> None:
         state, rules = slot.state, self.settings.rules
         breaker = state.breaker
-        was = breaker.state
-        if was == "open" and breaker.generation == slot.generation:  # the request was sent despite the cooldown
+        former_state = breaker.state
+        if former_state == "open" and breaker.generation == slot.generation:  # sent despite the cooldown
             breaker.recover(now_s)
         breaker.record_success(slot.generation, now_s, rules)
-        if was != breaker.state:
+        if former_state != breaker.state:
             log.info("channel_recovered", channel=state.channel.name)
         if state.circuits:
             started_attempt = slot.started or _NOTHING_BEGUN

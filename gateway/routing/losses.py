@@ -26,10 +26,10 @@ def rate_losses(targets: list[Target], inference: InferenceRequest) -> tuple[lis
     body = inference.body
     if _ASKING_FIELDS.isdisjoint(body) or not OPERATIONS[inference.operation].conversation:
         return targets, False
-    wished = not _FEATURE_FIELDS.isdisjoint(body) or any(
+    wishes_features = not _FEATURE_FIELDS.isdisjoint(body) or any(
         tool.get("type") not in _CLIENT_TOOL_TYPES for tool in list_objects(body.get("tools"))
     )
-    if not wished or not any(is_translated(inference.operation, target.endpoint.wire) for target in targets):
+    if not wishes_features or not any(is_translated(inference.operation, target.endpoint.wire) for target in targets):
         return targets, False
     losses = count_losses(inference, [(target.endpoint.wire, target.model) for target in targets])
     graded_targets = [attrs.evolve(target, losses=loss) for target, loss in zip(targets, losses, strict=True)]

@@ -1,9 +1,9 @@
 """Balancing by measurement: of two channels, a request goes to the one with the lower score for its load.
 
-The score is multiplied by the number of running requests plus one, or all requests would flock to the best channel.
-A channel that is not measured yet counts as better than the other, therefore it is tried. Some requests explore: they
-are drawn by weight alone, because a channel without requests would never be seen to have become better. The channel
-that got the last request gets the next one, too, unless the other is clearly better.
+The score is multiplied by the number of running requests plus one, because otherwise all requests would go to the best
+channel. A channel that is not measured yet counts as better than the other, therefore it is tried. Some requests
+explore: they are drawn by weight alone, because a channel without requests would never be seen to have become better.
+The channel that got the last request gets the next one, too, unless the other is clearly better.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ HYSTERESIS = 0.1
 MIN_SUCCESS_SHARE = 0.02
 """A lower share of successes counts as this one."""
 MIN_NANOS_PER_TOKEN = 0.01 * NANOS_PER_USD / 1_000_000
-"""What a free model counts as costing, one cent per million tokens. Otherwise no load would be too high for it."""
+"""The assumed cost of a free model, one cent per million tokens. Otherwise no load would be too high for it."""
 UNKNOWN_FACTOR = 0.5
 """The score of a channel that is not measured yet, as a part of the other's."""
 MAX_MODELS = 1_000
@@ -40,7 +40,8 @@ T = TypeVar("T")
 class Score:
     """How good a channel is; lower is better.
 
-    ``amount``: seconds, seconds per token, or nano-USD per token; None: unknown. ``success_share``: of its attempts.
+    ``amount``: seconds, seconds per token, or nano-USD per token; None: unknown. ``success_share``: the share of its
+    attempts that succeeded.
     """
 
     amount: float | None
@@ -57,7 +58,7 @@ class MeasuredBalance:
         self._last: dict[tuple[BalanceStrategy, str], str] = {}
 
     def measure(self, slot: ChannelSlot, model: str, *, streams: bool) -> None:
-        """Let the outcome of an attempt count for its model, by the provider's name of the model."""
+        """Add the outcome of an attempt to the measurements of its model, by the provider's name of the model."""
         performance_by_model = slot.key.measured
         performance = performance_by_model.get(model)
         if performance is None:
@@ -102,7 +103,7 @@ def pick_by_measurements(
     candidates: Sequence[Candidate[T]],
     rng: tuple[float, float],
 ) -> Candidate[T]:
-    """Pick the better of two candidates that are drawn by weight, or for a small share of requests one by weight.
+    """Pick the better of two candidates drawn by weight; for a small share of requests, only one is drawn.
 
     ``last`` is the name of the candidate that got the last request, or None before the first.
     """

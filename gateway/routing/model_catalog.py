@@ -141,7 +141,7 @@ class ModelCatalog:
     def _index_channels(self) -> None:
         """Index the serving channels by the models and aliases that they list.
 
-        Apart from them are those that may serve a model without listing it: by a pattern, or because their models are
+        Channels that may serve a model without listing it are kept apart: by a pattern, or because their models are
         unknown. Without the index, a list of all models would try each of them with each channel.
         """
         self._indexed_state, self._positions, self._open_positions = self.state, {}, []
@@ -170,13 +170,13 @@ class ModelCatalog:
         """Whether at least one model is certain to be served, even if it cannot be listed (an alias or a glob)."""
         return any(
             self._models_by_channel.get(channel.name) or channel.model_map or (channel.patterns and not channel.sync)
-            for channel in self._open_to(None)
+            for channel in self._list_open_channels(None)
         )
 
     def list_models(self, caller: Caller | None = None) -> list[ModelInfo]:
         """Return every model and alias, sorted by id, or only those that ``caller`` may use."""
         model_by_name: dict[str, ModelInfo] = {}
-        for channel in self._open_to(caller):
+        for channel in self._list_open_channels(caller):
             models = self._models_by_channel.get(channel.name) or {}
             for model_info in models.values():
                 model_by_name.setdefault(model_info.id, model_info)
@@ -186,7 +186,7 @@ class ModelCatalog:
                 model_by_name.setdefault(alias, ModelInfo(alias, created_s, channel.owner))
         return [model_by_name[name] for name in sorted(model_by_name) if caller is None or caller.may_use(name)]
 
-    def _open_to(self, caller: Caller | None) -> Iterator[Channel]:
+    def _list_open_channels(self, caller: Caller | None) -> Iterator[Channel]:
         for channel in self._channels:
             if channel.serving and (caller is None or channel.serves(caller.key.group)):
                 yield channel

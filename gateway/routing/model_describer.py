@@ -32,7 +32,7 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 
 _MAX_GROUPS = 64
-"""Groups whose models are remembered."""
+"""Maximum number of groups whose described models are remembered."""
 _BATCH_MODELS = 64
 """Models that are described at once. The first time takes up to 150 us for each: its price is parsed then."""
 _KINDS_BY_OPERATION: Mapping[Operation, ModelKind] = {
@@ -94,7 +94,7 @@ class ModelDescriber:
             self._source = source
 
     async def describe_all(self, caller: Caller, models: Sequence[ModelInfo]) -> list[DescribedModel]:
-        """Like ``describe``, for many models: lets other requests run while they are described for the first time."""
+        """Like ``describe``, for many models: other requests may run in between."""
         described_models: list[DescribedModel] = []
         for start in range(0, len(models), _BATCH_MODELS):
             before = self._described_count

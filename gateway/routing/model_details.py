@@ -1,10 +1,10 @@
 """Asks model servers for what their lists of models leave out, in their own APIs.
 
 - Ollama, ``POST /api/show`` for each model (github.com/ollama/ollama, docs/api.md; ``types/model/capability.go``):
-  ``capabilities``, the model's own context length, and ``num_ctx`` of its Modelfile, which goes before it
+  ``capabilities``, the model's own context length, and ``num_ctx`` of its Modelfile, which takes precedence
 - the server of lmstudio.ai, ``GET /api/v0/models`` (lmstudio.ai/docs/developer/rest/endpoints): type and context length
 - llama.cpp, ``GET /props`` (github.com/ggml-org/llama.cpp, tools/server/README.md): the context of a slot, and the
-  modalities. Only of a server with a single model: with several, the question would load a model.
+  modalities. Asked only of a server with a single model: with several, the question would load a model.
 """
 
 import asyncio
@@ -37,7 +37,10 @@ Ask = Callable[[str, bytes | None], Coroutine[Any, Any, Mapping[str, Any]]]
 async def add_details(
     upstream: HttpClient, channel: Channel, key: str, models: Sequence[ModelInfo], *, timeout_s: float
 ) -> Sequence[ModelInfo]:
-    """Return the models of a channel with what its server says of them. What it does not answer is left out."""
+    """Return the models of a channel with what its server says of them.
+
+    What the server does not answer, or not within ``timeout_s``, is left out.
+    """
     find = _DETAIL_FINDERS.get(channel.provider)
     if find is None:
         return models
@@ -135,11 +138,15 @@ async def _find_in_props(ask: Ask, models: Sequence[ModelInfo]) -> Mapping[str, 
 
 def parse_props(answer: Mapping[str, Any]) -> ModelDescription:
     """Return what llama.cpp's ``/props`` says of the server's model."""
-    settings, senses = answer.get("default_generation_settings"), answer.get("modalities")
+    settings, reported_modalities = answer.get("default_generation_settings"), answer.get("modalities")
     window = parse_tokens(settings.get("n_ctx")) if isinstance(settings, Mapping) else None
-    if not isinstance(senses, Mapping):
+    if not isinstance(reported_modalities, Mapping):
         return ModelDescription(context_window=window)
-    names = {"text": True, "image": senses.get("vision") is True, "audio": senses.get("audio") is True}
+    names = {
+        "text": True,
+        "image": reported_modalities.get("vision") is True,
+        "audio": reported_modalities.get("audio") is True,
+    }
     return ModelDescription(None, window, None, sort_modalities(name for name, has in names.items() if has))
 
 

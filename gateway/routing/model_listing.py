@@ -17,7 +17,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.upstream.interface import HttpClient
 
 _add_details = defer_function("routing.model_details:add_details")
-"""Imported when a list arrives: a gateway whose channels declare their models needs none."""
+"""Imported when a list arrives: a gateway whose channels declare their models does not need the module."""
 LISTING_TIMEOUT_S = 30.0
 DETAILS_TIMEOUT_S = 10.0
 MAX_LISTING_BYTES = 16 * 1024 * 1024

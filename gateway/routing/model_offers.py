@@ -67,7 +67,10 @@ def list_route_offers(routes: Iterable[Route], offers: Iterable[Offer]) -> list[
 
 
 def _open_to(account: Account | None) -> Callable[[Channel], bool]:
-    """Return a test whether a channel serves any key of the account: one without a group or in one of its groups."""
+    """Return a predicate: whether a channel serves any key that the account may have.
+
+    Such a key is without a group or in one of the account's groups.
+    """
     if account is None or not account.groups:  # without groups, the account may use every group
         return lambda _: True
     groups = (None, *account.groups)

@@ -23,7 +23,8 @@ from gateway.routing.response_owners import make_not_found
 from gateway.routing.target import Target
 
 _THREADS_PREFIX = "message-threads-"
-"""Prefix of the Anthropic feature that stores a conversation there. Its client can continue without (``thread``)."""
+"""Prefix of the Anthropic features that store a conversation at Anthropic. A client can continue without them by
+sending all messages."""
 _BUILT_FORMAT_PREFIXES = frozenset(
     {"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine", "luma"}
 )
@@ -38,7 +39,7 @@ _IMPLIED_BY: Mapping[str, tuple[str, ...]] = {
 
 
 def allows(channel: Channel, name: str) -> bool:
-    """Return whether the channel lets callers send the field ``name``."""
+    """Return whether the channel lets clients send the field ``name``."""
     return any(fnmatchcase(name, glob) for glob in channel.allow_fields)
 
 
@@ -79,28 +80,28 @@ def keep_allowed_targets(
 ) -> list[Target]:
     """Return the targets that allow the request's priced fields, with the prices of the models that it names.
 
-    If no channel allows a tool that the provider runs, and the model need not call the tool, it is left out. Each step
-    of a route is judged by itself: an earlier step does not give way to a later one because of such a tool.
+    If no channel allows a tool that the provider runs, and the model need not call the tool, the tool is left out. Each
+    step of a route is judged by itself: an earlier step does not give way to a later one because of such a tool.
 
     Raises ``InvalidRequest`` naming a field that no channel allows, or the error for a model the caller may not use.
     """
     if OPERATIONS[inference.operation].counts_only:  # nothing is bought
         return targets
     allowed_targets: list[Target] = []
-    without: list[Target] = []
+    reduced_targets: list[Target] = []
     problem = None
     for target in targets:
         try:
             checked = _check_target(target, caller, inference, catalog=catalog, pricing=pricing)
-            (without if checked.left_out else allowed_targets).append(checked)
+            (reduced_targets if checked.left_out else allowed_targets).append(checked)
         except GatewayError as error:
             problem = problem or error
-    if problem is not None and not allowed_targets and not without:
+    if problem is not None and not allowed_targets and not reduced_targets:
         raise problem
-    if not without:
+    if not reduced_targets:
         return allowed_targets
     complete_steps = {_find_step(target) for target in allowed_targets}
-    return [*allowed_targets, *(target for target in without if _find_step(target) not in complete_steps)]
+    return [*allowed_targets, *(target for target in reduced_targets if _find_step(target) not in complete_steps)]
 
 
 def _find_step(target: Target) -> int | None:

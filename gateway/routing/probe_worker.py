@@ -33,7 +33,7 @@ class ChannelProber:
         self._fetch = fetch
 
     async def run(self) -> None:
-        """Probe every second, or with the probability ``find_share``, while a failure is remembered; forever."""
+        """Probe every second, with the probability ``find_share``, while a failure is remembered. Never returns."""
         failed = self._load_balancer.failed
         while True:
             failed.clear()

@@ -27,7 +27,9 @@ async def ask_provider(
     path_suffix: str = "",
     now_s: int,
 ) -> bytes:
-    """Return the provider's answer. ``path_suffix`` ends the path, such as ``/input_items``, with its query.
+    """Send a request about a stored response, and return the provider's answer.
+
+    ``path_suffix`` ends the path, such as ``/input_items``, with its query.
 
     Raises ``NotFound`` if the channel's provider keeps no responses, ``ProviderError`` if it refuses or does not
     answer.

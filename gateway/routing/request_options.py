@@ -53,7 +53,7 @@ class RequestOptions:
 
 
 def find_request_options(router: Router, offers: Sequence[ModelOffer]) -> RequestOptions:
-    """Return what requests for a model can ask for, or those for a route: one offer for each of its models."""
+    """Return what requests for a model or a route can ask for; a route has one offer for each of its models."""
     capabilities: list[Capability] = []
     always_ignored: list[frozenset[str]] = []
     ignored_while_reasoning: list[frozenset[str]] = []

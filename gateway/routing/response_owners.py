@@ -112,33 +112,35 @@ class ResponseOwners:
         return attrs.evolve(inference, keep=keep)
 
     async def _check_names(
-        self, inference: InferenceRequest, names: list[StoredReference], account_id: int
+        self, inference: InferenceRequest, references: list[StoredReference], account_id: int
     ) -> InferenceRequest:
         """Return the request bound to the channel of its objects, with the unknown objects as ``foreign``.
 
         Raises ``NotFound`` for another account's object or one at another channel, ``InvalidRequest`` for more than
         ``MAX_REFERENCED_RESPONSES`` ids.
         """
-        names = [name for name in names if not is_own(name.id)]
-        ids = {f"{_PART_PREFIX}{name.id}" for name in names}
+        references = [reference for reference in references if not is_own(reference.id)]
+        ids = {f"{_PART_PREFIX}{reference.id}" for reference in references}
         if len(ids) > MAX_REFERENCED_RESPONSES:
-            raise InvalidRequest(f"The request names more than {MAX_REFERENCED_RESPONSES} ids", param=names[0].param)
+            raise InvalidRequest(
+                f"The request names more than {MAX_REFERENCED_RESPONSES} ids", param=references[0].param
+            )
         owners = await self._find_all(ids)
         for pause_s in self.pauses_s:
             if len(owners) == len(ids):
                 break
             await asyncio.sleep(pause_s)  # another node may be storing it
             owners = await self._find_all(ids)
-        channel, foreign_names = inference.channel, []
-        for name in names:
-            owner = owners.get(f"{_PART_PREFIX}{name.id}")
+        channel, foreign_objects = inference.channel, []
+        for reference in references:
+            owner = owners.get(f"{_PART_PREFIX}{reference.id}")
             if owner is None:
-                foreign_names += [] if name.has_content else [(name.field, name.param)]
+                foreign_objects += [] if reference.has_content else [(reference.field, reference.param)]
             elif owner.account_id != account_id or (channel and owner.channel != channel):
-                raise make_not_found(name.param)
+                raise make_not_found(reference.param)
             else:
                 channel = owner.channel
-        return attrs.evolve(inference, channel=channel, foreign=tuple(foreign_names))
+        return attrs.evolve(inference, channel=channel, foreign=tuple(foreign_objects))
 
     async def _check(
         self, inference: InferenceRequest, account_id: int, borrower: Borrower

@@ -28,7 +28,9 @@ def list_route_warnings(route: Route, catalog: ModelCatalog) -> Iterator[str]:
 
 
 def list_map_warnings(maps: Iterable[tuple[str, Mapping[str, str]]], is_known: Callable[[str], bool]) -> Iterator[str]:
-    """Yield each model that a channel maps to another model. ``maps`` has channels with their ``model_map``.
+    """Yield a warning for each known model that a channel maps to another known model.
+
+    ``maps`` has channels with their ``model_map``.
 
     ``is_known`` returns whether a name is of a known model; an alias of the operator's own is none.
     """

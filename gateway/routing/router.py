@@ -127,7 +127,7 @@ class Router:
         return model if model in self.routes else ""
 
     def keep_conversation(self, targets: TargetList, inference: InferenceRequest, headers: Mapping[str, str]) -> None:
-        """Let a request of a conversation go where it was answered last; see ``affinity.py``."""
+        """Prefer the target that answered the request's conversation last; see ``affinity.py``."""
         if self._conversations is None:
             self._conversations = _make_memory()
         _keep_conversation(self._conversations, targets, inference, headers)
@@ -159,10 +159,10 @@ class Router:
 
         Raises ``GroupNotAllowed``, ``ModelNotAllowed``, ``ModelNotPriced``.
         """
-        state, lines, pricing, models, routes, descriptions = self._cache_sources
+        state, channels, pricing, models, routes, descriptions = self._cache_sources
         if (
             state is not self.catalog.state
-            or lines is not self.load_balancer.channels
+            or channels is not self.load_balancer.channels
             or pricing is not self.pricing
             or models is not self.models
             or routes is not self.routes
@@ -171,8 +171,8 @@ class Router:
             self._cached_targets, self._cache_sources = {}, self._list_parts()
         key = caller.key
         limited = caller.capped or (self.pricing.limited_keys is not None and self.pricing.is_limited(key.name))
-        place = (model, operation, key.group, key.models, caller.account.groups, limited)
-        targets = self._cached_targets.get(place)
+        cache_key = (model, operation, key.group, key.models, caller.account.groups, limited)
+        targets = self._cached_targets.get(cache_key)
         if targets is None:
             caller.check_group()
             self._check_allowed(caller, model)
@@ -184,7 +184,7 @@ class Router:
                 targets = self.keep_priced_targets(
                     self.list_options(caller, model, operation), caller, model, operation
                 )
-            self._cached_targets[place] = targets
+            self._cached_targets[cache_key] = targets
         return targets
 
     def _check_allowed(self, caller: Caller, model: str) -> None:
@@ -202,8 +202,8 @@ class Router:
         Counting tokens is free, so it needs a price only if every unpriced model is refused. Raises ``ModelNotPriced``
         if no channel is left.
         """
-        counts = OPERATIONS[operation].counts_only and self.pricing.unpriced != "refuse"
-        if counts or not self.pricing.refuses_unpriced(caller):
+        is_free_count = OPERATIONS[operation].counts_only and self.pricing.unpriced != "refuse"
+        if is_free_count or not self.pricing.refuses_unpriced(caller):
             return targets
         priced_targets = [target for target in targets if not target.unpriced]
         if targets and not priced_targets:

@@ -20,8 +20,8 @@ T = TypeVar("T")
 class Candidate(Generic[T]):
     """A candidate for ``choose``, which returns ``item``. ``is_certain`` is False if its model list is unknown.
 
-    ``share`` is the part of its usual requests that it gets: below 1 while it warms up after a failure. ``weight`` is
-    multiplied by ``share`` already.
+    ``share`` is the part of the channel's usual requests that the candidate gets: below 1 while it warms up after a
+    failure. ``weight`` is multiplied by ``share`` already.
     """
 
     item: T
@@ -48,11 +48,11 @@ def choose(
     """
     equals = _list_best(candidates)
     lower = _list_lower(candidates, equals)
-    if lower and (warm := max(candidate.share for candidate in equals)) < 1:
+    if lower and (best_share := max(candidate.share for candidate in equals)) < 1:
         # While the highest priority warms up, its other requests go to the next lower priority.
-        if rng[1] >= warm:
-            return choose(lower, affinity_key, (rng[0], (rng[1] - warm) / (1 - warm)), pick=pick)
-        rng = rng[0], rng[1] / warm
+        if rng[1] >= best_share:
+            return choose(lower, affinity_key, (rng[0], (rng[1] - best_share) / (1 - best_share)), pick=pick)
+        rng = rng[0], rng[1] / best_share
     if len(equals) <= 1:
         return equals[0].item if equals else None
     if affinity_key is not None:
@@ -63,12 +63,12 @@ def choose(
     second = draw_by_weight([candidate for candidate in equals if candidate is not first], rng[1])
     # Take the second only if it would be, with this request, no busier than the first is without it. With few requests,
     # other comparisons would leave a channel of low weight idle, or flood it.
-    moves = (second.running + 1) * first.weight <= first.running * second.weight
-    return (second if moves else first).item
+    takes_second = (second.running + 1) * first.weight <= first.running * second.weight
+    return (second if takes_second else first).item
 
 
 def _list_best(candidates: Sequence[Candidate[T]]) -> list[Candidate[T]]:
-    """Return the candidates of the highest priority: among the sure ones if there are any, else among the others."""
+    """Return the candidates of the highest priority: among the certain ones if there are any, else among the others."""
     best: tuple[bool, int] | None = None
     equals: list[Candidate[T]] = []
     for candidate in candidates:
@@ -81,7 +81,10 @@ def _list_best(candidates: Sequence[Candidate[T]]) -> list[Candidate[T]]:
 
 
 def _list_lower(candidates: Sequence[Candidate[T]], best: Sequence[Candidate[T]]) -> list[Candidate[T]]:
-    """Return the equally sure candidates of lower priorities. An unsure channel must not replace a warming one."""
+    """Return the equally certain candidates of lower priorities.
+
+    An uncertain channel must not replace a warming one.
+    """
     if len(best) == len(candidates):
         return []
     is_certain, priority = best[0].is_certain, best[0].priority

@@ -36,7 +36,8 @@ class StepList(TargetList):
 
     Args:
         options: the targets of all steps; those that are not in ``targets`` cannot serve this request.
-        pinned: only the channels in ``targets`` have what the request continues, whatever causes their steps take.
+        pinned: whether only the channels in ``targets`` have what the request continues, so that the causes of their
+            steps do not matter.
 
     Attributes:
         passed: the steps that were passed over without an attempt, with the cause as their code.
@@ -71,7 +72,7 @@ class StepList(TargetList):
         self.passed: list[FailedAttempt] = []
         self._unreachable: tuple[str, ...] = ()
         self._failure_causes: set[Cause] = set()
-        self._too_dear_steps: set[int] = set()
+        self._too_expensive_steps: set[int] = set()
         self._waited_steps: set[int] = set()
         self._waits_since: dict[int, float] = {}
         self._ends_at = None if route.deadline_s is None else load_balancer.now + route.deadline_s
@@ -81,7 +82,7 @@ class StepList(TargetList):
         self._enter_first(pinned=pinned)
 
     def _enter_first(self, *, pinned: bool) -> None:
-        """Open the first usable step. After unusable ones it must take one of their causes, unless ``pinned``.
+        """Open the first usable step. A step after unusable ones must take one of their causes, unless ``pinned``.
 
         Raises ``InvalidRequest`` if there is none.
         """
@@ -104,7 +105,7 @@ class StepList(TargetList):
         """Return why a step is left: none of its channels may get the request."""
         if step in self._too_long_steps:
             return "context"
-        if step in self._too_dear_steps:
+        if step in self._too_expensive_steps:
             return "budget"
         return "unsupported" if step in self._served_steps else "unavailable"
 
@@ -159,8 +160,8 @@ class StepList(TargetList):
         before = self.targets
         super().leave_room()
         now_s = self.load_balancer.now
-        open_now = [target for target in before if get_place(target).step == self._step]
-        obstacles = [target.state.find_obstacle(target.endpoint_key, self.account_id, now_s) for target in open_now]
+        step_targets = [target for target in before if get_place(target).step == self._step]
+        obstacles = [target.state.find_obstacle(target.endpoint_key, self.account_id, now_s) for target in step_targets]
         is_down = all(obstacle is not None and obstacle[0] in FAILURE_OBSTACLES for obstacle in obstacles)
         if not is_down and all(get_place(target).step != self._step for target in self.targets):
             self.targets = before
@@ -177,8 +178,8 @@ class StepList(TargetList):
         cheap = [target for target in self.targets if target.find_reservation(self._inference) <= room_nanos]
         if len(cheap) == len(self.targets):
             return False
-        self._too_dear_steps |= {get_place(target).step for target in self.targets}
-        self._too_dear_steps -= {get_place(target).step for target in cheap}
+        self._too_expensive_steps |= {get_place(target).step for target in self.targets}
+        self._too_expensive_steps -= {get_place(target).step for target in cheap}
         self.targets = cheap
         self._first = None
         return any(get_place(target).step == self._step for target in cheap) or self._leave_step({"budget"})
@@ -241,7 +242,7 @@ class StepList(TargetList):
 
     def _look(self) -> tuple[Target, bool]:
         visited_steps: list[int] = []
-        noted = len(self.passed)
+        noted_count = len(self.passed)
         while True:
             visited_steps.append(self._step)
             if (target := super()._choose()) is not None:
@@ -250,7 +251,7 @@ class StepList(TargetList):
                 raise self._find_reason()
             if not self._leave_step(causes):
                 break
-        del self.passed[noted:]
+        del self.passed[noted_count:]
         for self._step in visited_steps:  # insist on the earliest step that can be used, not on the last one
             if self.list_queued_targets():
                 raise self._find_reason()
@@ -262,7 +263,7 @@ class StepList(TargetList):
             if insisting_targets:
                 return self._pick(insisting_targets), True
             self._note_passed_step(self._step, self._find_obstacle_cause())
-        del self.passed[noted:]  # a batch looks again later
+        del self.passed[noted_count:]  # a batch looks again later
         self._step = visited_steps[0]
         raise self._find_reason()
 
@@ -402,8 +403,8 @@ def check_route_served(router: "Router", route: Route, caller: Caller, inference
 
 
 def _may_be_unpriced(router: "Router", caller: Caller, operation: Operation) -> bool:
-    counts = OPERATIONS[operation].counts_only and router.pricing.unpriced != "refuse"
-    return counts or not router.pricing.refuses_unpriced(caller)
+    is_free_count = OPERATIONS[operation].counts_only and router.pricing.unpriced != "refuse"
+    return is_free_count or not router.pricing.refuses_unpriced(caller)
 
 
 def make_step_list(
@@ -435,7 +436,7 @@ def make_step_list(
     fitting = keep_fitting_targets(targets, inference) if targets else []
     if not fitting and OPERATIONS[inference.operation].counts_only:  # the gateway estimates
         return TargetList((), inference, load_balancer, account_id=account_id)
-    remixes = inference.video is not None and inference.video.remix_of is not None
+    is_remix = inference.video is not None and inference.video.remix_of is not None
     return StepList(
         fitting,
         inference,
@@ -444,7 +445,7 @@ def make_step_list(
         account_id=account_id,
         affinity_key=affinity_key,
         graded=graded,
-        pinned=remixes or bool(inference.channel),
+        pinned=is_remix or bool(inference.channel),
     )
 
 
@@ -489,7 +490,7 @@ def find_too_long_steps(
 
     The length of a prompt is an estimate, so a step counts only if a later one takes the cause ``context``.
     """
-    short = {
+    short_steps = {
         number
         for number, targets in enumerate(targets_by_step)
         if targets and all(0 < target.limits.configured_window < prompt_tokens for target in targets)
@@ -498,11 +499,11 @@ def find_too_long_steps(
         (
             number
             for number, targets in enumerate(targets_by_step)
-            if targets and number not in short and "context" in route.steps[number].causes
+            if targets and number not in short_steps and "context" in route.steps[number].causes
         ),
         default=0,
     )
-    return frozenset(number for number in short if number < last)
+    return frozenset(number for number in short_steps if number < last)
 
 
 def find_traits(inference: InferenceRequest) -> RequestTraits:

@@ -90,7 +90,7 @@ class Target:
         return find_limits(self.model)
 
     @endpoint_key.default
-    def _find_place(self) -> EndpointKey:
+    def _find_endpoint_key(self) -> EndpointKey:
         return self.endpoint.wire, self.model
 
     @property
@@ -214,8 +214,8 @@ class Attempt:
         client: the client's stream while the attempt runs, so that ``abort`` can wake a writer that waits for the
             client to read; None if there is no stream.
         several: the client's request, if its choices take several provider requests; see ``proxy/fan_out.py``.
-        affinity: where the request's conversation was answered before: nowhere (``new``), here (``kept``) or elsewhere;
-            empty without a conversation, or for a first message that was sent before.
+        affinity: where the request's conversation was answered before: nowhere (``new``), here (``kept``) or elsewhere
+            (``moved``); empty without a conversation, or for a first message that was sent before.
         error_body: what the provider answered to a failed attempt; empty if nothing.
         output_limit: the provider's known maximum of output tokens; 0 if it is unknown or the request stays below.
         performance: the measurements to which the answer is added; None: it is not measured.
@@ -322,7 +322,7 @@ class Attempt:
         once = self.once or bool(OPERATIONS[inference.operation].media)
         mode = translator.mode
         accept = mode.stream_type if inference.stream and not mode.binary else mode.accept
-        headers = _build_extra(inference) if endpoint.wire.startswith("anthropic") else ()
+        headers = _build_anthropic_headers(inference) if endpoint.wire.startswith("anthropic") else ()
         kind = (endpoint.wire, self.target.model, inference.stream, accept, media_type, headers)
         template = self.slot.key.templates.get(kind)
         if template is None or template.channel is not self.channel:
@@ -337,8 +337,10 @@ class Attempt:
                     kind, RequestTemplate(self.channel, http_request.url, http_request.headers)
                 )
             return attrs.evolve(http_request, once=once, on_written=self.note_written)
-        url, headers_, channel, written = template.url, template.headers, self.channel, self.note_written
-        return HttpRequest("POST", url, headers_, body, channel.timeouts, channel.proxy, once, written, template)
+        url, shared_headers, channel, on_written = template.url, template.headers, self.channel, self.note_written
+        return HttpRequest(
+            "POST", url, shared_headers, body, channel.timeouts, channel.proxy, once, on_written, template
+        )
 
     async def pack_aside(self) -> Packed:
         """Build the body of a large request in a thread. Raises ``UnsupportedByProvider``."""
@@ -366,7 +368,7 @@ class Attempt:
 
 @frozen
 class ProviderAccess:
-    """The address and credentials for a channel's requests. ``mark``: unguessable, see ``wire/request_body.py``."""
+    """The address and credentials for a channel's requests. ``mark`` is an unguessable text."""
 
     channel: Channel
     endpoint: Endpoint
@@ -375,7 +377,10 @@ class ProviderAccess:
     mark: str
 
     def build_request(self, provider_request: ProviderRequest, now_s: int, *, once: bool = False) -> HttpRequest:
-        """Build a request at ``now_s`` (Unix s), sent at most ``once`` if so. Raises ``UnsupportedByProvider``."""
+        """Build a request at ``now_s`` (Unix s). If ``once`` is true, it is sent at most once.
+
+        Raises ``UnsupportedByProvider``.
+        """
         endpoint_request = NO_BODY
         if (body := provider_request.body) is not None:
             endpoint_request = EndpointRequest(*pack(lambda: body, self.endpoint, self.model, self.mark))
@@ -440,7 +445,7 @@ def pack(
         raise UnsupportedByProvider(refused.message, param=refused.param) from None
 
 
-def _build_extra(inference: InferenceRequest) -> tuple[tuple[str, str], ...]:
+def _build_anthropic_headers(inference: InferenceRequest) -> tuple[tuple[str, str], ...]:
     """Return the client's Anthropic headers, without which the body may be misread."""
     headers = (("anthropic-version", inference.version), ("anthropic-beta", inference.features))
     return tuple((name, value) for name, value in headers if value)

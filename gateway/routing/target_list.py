@@ -27,15 +27,16 @@ from gateway.routing.target import Attempt, Target
 from gateway.upstream.interface import StaleConnection
 
 MAX_PAUSE_S = 2.0
-"""Maximum wait before a second attempt on the only channel. If the provider asks for a longer one, none is made."""
+"""Maximum wait before a second attempt on the only channel. If the provider asks for a longer one, no second attempt is
+made."""
 SHARED_PAUSE_S = 0.5
-"""How long a queue gives no place after other gateways were found to use them all."""
+"""How long a queue gives no place after other gateways turned out to use all places."""
 _MAX_RETRY_AFTER_S = 120
 """Maximum ``Retry-After`` in seconds for a client: client libraries do not wait longer."""
 
 
 class Conversation(Protocol):
-    """The conversation of a request, and who answered it last; see ``affinity.py``."""
+    """The conversation of a request, and its last target; see ``affinity.py``."""
 
     continues: bool
 
@@ -63,7 +64,7 @@ class TargetList:
         passed: the steps of a route that were passed over.
         pause_s: the wait before the next attempt that the provider has asked for, in seconds.
         balance: how a channel is chosen for a request that continues no conversation; None: as the settings say.
-        preferred: the caller's wish, which precedes ``balance``; None without one.
+        preferred: the client's choice by a header, which precedes ``balance``; None without one.
     """
 
     # Most requests change none of these: the class has their first values, which each request would copy.
@@ -96,7 +97,7 @@ class TargetList:
         self.load_balancer = load_balancer
         self.account_id = account_id
         self.affinity: Conversation | None = None
-        self._sticky = affinity_key
+        self._affinity_key = affinity_key
         self._graded = graded
         self.has_choice = len(targets) > 1 or (bool(targets) and len(targets[0].state.keys) > 1)
         self._first: Target | None = None
@@ -307,7 +308,7 @@ class TargetList:
         self.targets = with_room
 
     def limit_attempts(self, max_attempts: int) -> None:
-        """Make at most so many attempts, whatever the settings say."""
+        """Make at most ``max_attempts`` attempts, whatever the settings say."""
         self._max_attempts = max_attempts
 
     def multiply_prices(self, multiplier_ppm: int) -> None:
@@ -346,7 +347,7 @@ class TargetList:
         """Prefer the target that answered the conversation last. ``name`` is the conversation's, for the hash."""
         self.affinity = affinity
         if affinity.continues:
-            self._sticky = name
+            self._affinity_key = name
 
     @property
     def digest(self) -> int:
@@ -404,7 +405,7 @@ class TargetList:
             for target in targets
         ]
         balance = self.preferred or self.balance or balancer.settings.balance
-        if balance != "weight" and (self._sticky is None or (affinity is not None and not affinity.continues)):
+        if balance != "weight" and (self._affinity_key is None or (affinity is not None and not affinity.continues)):
             rng, stream = balancer.draw_random(), self._inference.stream
             chosen_target = balancer.measure().choose(candidates, balance, rng, now_s=now_s, streams=stream)
             return chosen_target or targets[0]
@@ -413,7 +414,7 @@ class TargetList:
         ):  # several gateways agree by the hash, without talking
             even_candidates = affinity.count_conversations(candidates)
             return choose(even_candidates, None, balancer.draw_random()) or targets[0]
-        return choose(candidates, self._sticky, balancer.draw_random()) or targets[0]
+        return choose(candidates, self._affinity_key, balancer.draw_random()) or targets[0]
 
     def _is_open(self, target: Target) -> bool:
         """Return whether the channel is untried and available now. It may have been disabled since routing."""
@@ -543,6 +544,6 @@ def build_candidate(target: Target, share: float) -> Candidate[Target]:
 
 
 def _identify(target: Target) -> tuple[object, ...]:
-    """Return what names a target in two lists of the same request."""
+    """Return what identifies a target in two lists of the same request."""
     place = target.place
     return target.channel.name, target.endpoint.wire, target.model, place and (place.route.name, place.step)

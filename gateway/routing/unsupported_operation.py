@@ -59,8 +59,8 @@ def refuse_operation(
 
     ``serving_providers`` are the providers that serve the model, each with its name for it.
     """
-    works = _guess_operation(list(serving_providers), operation)
-    hint = "" if works is None else f"; POST {OPERATIONS[works].path} does"
+    working_operation = _guess_operation(list(serving_providers), operation)
+    hint = "" if working_operation is None else f"; POST {OPERATIONS[working_operation].path} does"
     return UnsupportedOperation(
         f"The endpoint {OPERATIONS[operation].path} does not serve the model {model!r}{hint}",
         param="model",
@@ -81,21 +81,23 @@ def refuse_chat_model(
     A chat model is priced only by tokens (and searches), and its name reveals no other operation. ``offered_models``
     are those that the caller may use at this endpoint.
     """
-    doing, fitting = _MEDIA_PHRASES.get(operation, ("", "chat"))
+    phrase, fitting_operation = _MEDIA_PHRASES.get(operation, ("", "chat"))
     if (
-        not doing
+        not phrase
         or price is None
         or not {"token"} <= price.units <= {"token", "search"}
         or find_operation_by_name(model)
     ):
         return None
-    other_models = [other for other in offered_models if find_operation_by_name(other) == fitting][:_MAX_NAMED_MODELS]
+    other_models = [other for other in offered_models if find_operation_by_name(other) == fitting_operation][
+        :_MAX_NAMED_MODELS
+    ]
     hint = (
         f"models that do: {', '.join(other_models)}"
         if other_models
         else "this gateway has no model that is known to do so"
     )
-    return UnsupportedOperation(f"{model!r} does not {doing}; {hint}", param="model", should_retry=False)
+    return UnsupportedOperation(f"{model!r} does not {phrase}; {hint}", param="model", should_retry=False)
 
 
 def _guess_operation(serving_providers: list[tuple[Provider, str]], requested: Operation) -> Operation | None:
@@ -119,9 +121,15 @@ def _guess_operation(serving_providers: list[tuple[Provider, str]], requested: O
     }
     names = " ".join(upstream_model.lower() for _, upstream_model in serving_providers)
     hinted = (operation for pattern, operation in _OPERATION_PATTERNS if pattern.search(names))
-    works = next((operation for operation in (*hinted, *_LIKELY_OPERATIONS) if operation in accepted_operations), None)
-    equal_operation = _COUNTERPARTS.get((api, works)) if works is not None else None
-    return equal_operation if equal_operation in accepted_operations and equal_operation != requested else works
+    working_operation = next(
+        (operation for operation in (*hinted, *_LIKELY_OPERATIONS) if operation in accepted_operations), None
+    )
+    equal_operation = _COUNTERPARTS.get((api, working_operation)) if working_operation is not None else None
+    return (
+        equal_operation
+        if equal_operation in accepted_operations and equal_operation != requested
+        else working_operation
+    )
 
 
 def _list_accepted_operations(provider: Provider, model: str, *, is_certain: bool) -> Iterator[Operation]:
