@@ -101,9 +101,9 @@ class AuthorizedHttpClient:
     async def _find_token(self, entry: _Entry, grant: TokenGrant, proxy: str | None) -> str:
         now_s = self._clock()
         is_valid = now_s < entry.expires_at - EXPIRE_BEFORE_S
-        due = now_s >= entry.expires_at - RENEW_BEFORE_S and (now_s >= entry.retry_at or not is_valid)
+        is_due = now_s >= entry.expires_at - RENEW_BEFORE_S and (now_s >= entry.retry_at or not is_valid)
         fetch = entry.fetch
-        if due and (fetch is None or fetch.done()):
+        if is_due and (fetch is None or fetch.done()):
             fetch = entry.fetch = asyncio.create_task(self._renew(entry, grant, proxy))
             self._fetches.add(fetch)
             fetch.add_done_callback(self._fetches.discard)

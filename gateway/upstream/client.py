@@ -44,7 +44,7 @@ _GATEWAY_HEADERS = frozenset({"content-length", "transfer-encoding"})
 
 
 class PooledHttpResponse:
-    """A response at its headers. Raises ``ProviderBadResponse`` if its encoding is unknown."""
+    """A response whose headers have arrived. Raises ``ProviderBadResponse`` if its encoding is unknown."""
 
     __slots__ = ("_error", "_head", "_inflation", "_line", "status")
 
@@ -202,9 +202,9 @@ def _build_lines(start: str, host: str, headers: dict[str, str]) -> bytes:
         header_bytes = lines.encode("latin-1")
     except UnicodeEncodeError as error:
         raise make_unsendable_error() from error
-    ends = len(headers)
+    line_count = len(headers)
     # Bytes, because counting in a text takes twice as long.
-    is_split = header_bytes.count(b"\n") != ends or header_bytes.count(b"\r") != ends
+    is_split = header_bytes.count(b"\n") != line_count or header_bytes.count(b"\r") != line_count
     if is_split or names & _GATEWAY_HEADERS or "\0" in lines:
         raise make_unsendable_error()
     return f"{start}{host_line}".encode("latin-1") + header_bytes
@@ -304,9 +304,9 @@ class PooledHttpClient:
 def _check_resendable(connection: Connection, method: str, *, is_kept: bool, elapsed_s: float) -> None:
     """Check whether an unanswered request may be sent again immediately, because a reused connection broke.
 
-    If it may not, the connection's error is raised. That is ``StaleConnection`` if the provider cannot have processed
-    the request, because the connection broke before all of it was sent, or at most ``RESEND_WITHIN_S`` afterwards.
-    ``elapsed_s``: the seconds since the request was written.
+    If it may not, the connection's error is raised. The error is ``StaleConnection`` if the provider cannot have
+    processed the request, because the connection broke before all of it was sent, or at most ``RESEND_WITHIN_S``
+    afterwards. ``elapsed_s``: the seconds since the request was written.
     """
     connection.check()
     error = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")

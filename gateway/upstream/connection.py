@@ -30,7 +30,7 @@ _BLANK_LINE = b"\n\n"
 _MAX_TURNS = 3
 
 Peek = Callable[[float], Sequence[object]]
-"""Called with 0; the result is used as a flag."""
+"""Called with 0. The result is truthy if unread data or the end of the stream is in the socket."""
 
 
 class Connection(asyncio.Protocol):
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
     def finish(self) -> None:
         """Keep the connection until the response ends after the end mark of its stream, at most ``END_GRACE_S``.
 
-        The connection can then be reused. This returns at once.
+        The connection can then be reused. The method returns at once.
         """
         if self.framing.complete or self.backlog or self.gone:
             self.release()
@@ -327,7 +327,7 @@ async def is_refused(connection: Connection) -> bool:
 
 
 def find_peek(transport: asyncio.Transport) -> Peek:
-    """Return a function that, called with 0, tells whether unread data or the end of the stream is in the socket."""
+    """Return a function that, called with 0, returns whether unread data or the end of the stream is in the socket."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return find_no_data
@@ -363,7 +363,7 @@ class Pool:
         self.closed = False
 
     def open(self, origin: Origin) -> Connection:
-        """Return a new connection that the caller still has to connect."""
+        """Return a new connection that is not connected yet."""
         return Connection(self, origin.idle)
 
     def add(self, connection: Connection, deadline: float) -> None:

@@ -46,7 +46,7 @@ class Connector:
     def __init__(
         self, resolve: Resolve = resolve, open_tls_context: Callable[[], ssl.SSLContext] = open_context
     ) -> None:
-        self._names = DnsCache(resolve)
+        self._dns_cache = DnsCache(resolve)
         self._open_tls_context = open_tls_context
         self._context: ssl.SSLContext | None = None
 
@@ -71,7 +71,7 @@ class Connector:
             raise make_unsendable_error() from error
 
     async def close(self) -> None:
-        await self._names.close()
+        await self._dns_cache.close()
 
     async def _dial_plain(self, origin: Origin, connection: Connection) -> None:
         """Connect to ``origin`` without TLS and proxy.
@@ -79,7 +79,7 @@ class Connector:
         If there is only one address, the event loop opens the socket: uvloop connects a socket of its own with a third
         of the CPU time of one that it is given.
         """
-        infos = await self._names.find(origin.host, origin.port)
+        infos = await self._dns_cache.find(origin.host, origin.port)
         if len(infos) > 1 or infos[0][0] != socket.AF_INET:
             await self._attach(await self._connect(origin.host, origin.port), origin, connection)
             return
@@ -110,7 +110,7 @@ class Connector:
         return sock
 
     async def _connect(self, host: str, port: int) -> socket.socket:
-        infos = await self._names.find(host, port)
+        infos = await self._dns_cache.find(host, port)
         try:
             return await aiohappyeyeballs.start_connection(
                 infos, happy_eyeballs_delay=EYEBALLS_S, interleave=1, loop=asyncio.get_running_loop()
@@ -119,7 +119,7 @@ class Connector:
             raise self._make_dial_error(host, port, error) from error
 
     def _make_dial_error(self, host: str, port: int, error: Exception) -> ConnectionError:
-        self._names.forget(host, port)  # its address may have changed
+        self._dns_cache.forget(host, port)  # its address may have changed
         return ConnectionError(f"{host}:{port}: {error}")  # the log names the address
 
     async def _reach_by_socks(self, origin: Origin, proxy: URL, port: int) -> socket.socket:
@@ -130,7 +130,7 @@ class Connector:
         socks_proxy = Proxy(ProxyType.SOCKS5, proxy.raw_host or "", port, user or None, password or None, rdns=True)
         host = origin.host
         if proxy.scheme == "socks5":  # the client resolves names; with socks5h the proxy does
-            host = min(await self._names.find(host, origin.port))[4][0]  # IPv4 if there is an address
+            host = min(await self._dns_cache.find(host, origin.port))[4][0]  # IPv4 if there is an address
         try:
             return await socks_proxy.connect(host, origin.port, timeout=24 * 3600)  # the caller bounds it
         except ProxyConnectionError:

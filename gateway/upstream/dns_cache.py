@@ -33,7 +33,7 @@ class DnsCache:
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
         self._entries: dict[_Key, tuple[float, Sequence[AddrInfoType]]] = {}
-        self._asking: dict[_Key, asyncio.Task[Sequence[AddrInfoType]]] = {}
+        self._queries: dict[_Key, asyncio.Task[Sequence[AddrInfoType]]] = {}
 
     async def find(self, host: str, port: int) -> Sequence[AddrInfoType]:
         """Return at least one address. Raises ``OSError``, or ``ValueError`` for an invalid name."""
@@ -44,9 +44,9 @@ class DnsCache:
         until_s, infos = self._entries.get(key, (0.0, []))
         if loop.time() < until_s:
             return infos
-        task = self._asking.get(key)
+        task = self._queries.get(key)
         if task is None:
-            task = self._asking[key] = loop.create_task(self._ask(key))
+            task = self._queries[key] = loop.create_task(self._ask(key))
             task.add_done_callback(_retrieve_exception)
         # Cancelling one waiter does not cancel the query of the others.
         return await asyncio.shield(task)
@@ -56,7 +56,7 @@ class DnsCache:
         self._entries.pop((host, port), None)
 
     async def close(self) -> None:
-        tasks = list(self._asking.values())
+        tasks = list(self._queries.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -65,7 +65,7 @@ class DnsCache:
         try:
             infos = await self._resolve(*key)
         finally:
-            self._asking.pop(key, None)
+            self._queries.pop(key, None)
         if not infos:
             raise OSError("The name has no address")
         if len(self._entries) >= MAX_NAMES:

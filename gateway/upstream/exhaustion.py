@@ -30,10 +30,10 @@ def find_exhaustion(error: BaseException) -> ResourcesExhausted | None:
         if cause is None:
             return None
         if isinstance(cause, socket.gaierror):  # its error code does not name the resource
-            lacks_files = not _can_open_file()
+            is_exhausted = not _can_open_file()
         else:
-            lacks_files = isinstance(cause, OSError) and cause.errno in _RESOURCE_ERRORS
-        if lacks_files:
+            is_exhausted = isinstance(cause, OSError) and cause.errno in _RESOURCE_ERRORS
+        if is_exhausted:
             failure = ResourcesExhausted()
             failure.__cause__ = error
             return failure

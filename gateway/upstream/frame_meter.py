@@ -84,7 +84,10 @@ class FrameMeter(asyncio.Protocol):
             self._count()
 
     def update_progress(self, now_s: float) -> bool:
-        """Note the frame in progress at ``now_s`` (loop time). Return whether a large one takes over ``FRAME_S``."""
+        """Note the frame in progress at ``now_s`` (loop time).
+
+        Return whether a large one takes longer than ``FRAME_S``.
+        """
         earlier_frames, since_s = self._progress
         if not self._counted_bytes or earlier_frames != self._passed_frames:
             self._progress = (self._passed_frames, now_s)

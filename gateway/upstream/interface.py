@@ -20,7 +20,7 @@ Sink = Callable[[bytes, bytes | None], bool]
 """Receives ``(payload, raw_chunks)``; returns True to make ``pump`` return.
 
 ``raw_chunks``: the same data with its original chunked framing (RFC 9112, 7.1), which can be forwarded unchanged. None
-if the data did not arrive as whole chunks, or if the client does not know.
+if the data did not arrive as whole chunks, or if the HTTP client does not know.
 """
 
 

@@ -54,7 +54,7 @@ _SERVICE_PORTS = frozenset(
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 
 _MISLEADING_CHARS = re.compile(r"[\x00-\x1f\x7f\\]")
-_PLAIN_HOST = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
+_PLAIN_URL = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
 """The characters of a URL (RFC 3986)."""
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -91,7 +91,7 @@ class SafeFetcher:
     ) -> None:
         self._find_allowed_networks = find_allowed_networks
         self._find_proxy = find_proxy
-        self._judging = _open_session(resolver, self._make_socket)
+        self._checking_session = _open_session(resolver, self._make_socket)
         self._trusting_session = _open_session(resolver, None)
 
     async def fetch(
@@ -143,7 +143,7 @@ class SafeFetcher:
             target = _read_url(url, words=HOOK_TEXTS)
             self._check_url(target, HOOK_TEXTS, is_proxied=False)
             async with asyncio.timeout(timeout_s):
-                response = await self._judging.post(target, data=body, headers=headers, allow_redirects=False)
+                response = await self._checking_session.post(target, data=body, headers=headers, allow_redirects=False)
         except LIBRARY_ERRORS as error:
             raise_translated_error(error, HOOK_TEXTS, "headers")
         try:
@@ -171,7 +171,7 @@ class SafeFetcher:
             is_trusted = _is_origin(target, trusted_origin)
             if not is_trusted:
                 self._check_url(target, FILE_TEXTS, is_proxied=False)
-            session = self._trusting_session if is_trusted else self._judging
+            session = self._trusting_session if is_trusted else self._checking_session
             async with asyncio.timeout(timeout_s):
                 response = await session.post(target, data=dict(form), headers=headers, allow_redirects=False)
                 try:
@@ -182,8 +182,11 @@ class SafeFetcher:
             raise_translated_error(error, FILE_TEXTS)
 
     async def close(self) -> None:
-        """Close both sessions. Call once no fetch is running: aiohttp does not wake a task that waits for a body."""
-        await self._judging.close()
+        """Close both sessions.
+
+        Call this only when no fetch is running: aiohttp does not wake a task that waits for a body.
+        """
+        await self._checking_session.close()
         await self._trusting_session.close()
 
     async def _follow(self, file_request: FileRequest) -> aiohttp.ClientResponse:
@@ -205,7 +208,7 @@ class SafeFetcher:
         raise ProviderBadResponse("The provider's link is redirected too often", phase="headers")
 
     async def _get(self, url: URL, file_request: FileRequest, *, is_trusted: bool) -> aiohttp.ClientResponse:
-        session = self._trusting_session if is_trusted or file_request.proxy is not None else self._judging
+        session = self._trusting_session if is_trusted or file_request.proxy is not None else self._checking_session
         headers = dict(file_request.signature) if is_trusted else {}
         if file_request.byte_range is not None:
             headers["Range"] = file_request.byte_range
@@ -263,7 +266,7 @@ def _read_url(text: str, base: URL | None = None, words: FetchErrorTexts = FILE_
     if not text or len(text) > MAX_URL or _MISLEADING_CHARS.search(text):
         raise EgressRefused(words.malformed, phase="connect")
     try:
-        url = URL(text, encoded=_PLAIN_HOST.fullmatch(text) is not None)
+        url = URL(text, encoded=_PLAIN_URL.fullmatch(text) is not None)
         if base is not None and not url.scheme and (url.raw_host or not text.startswith("//")):
             url = base.join(url)
         if url.scheme not in {"http", "https"} or not url.raw_host or not url.port or "@" in url.raw_authority:

@@ -109,7 +109,7 @@ class SafeFetchResponse:
 
 
 def open_file(response: aiohttp.ClientResponse, file_request: FileRequest) -> SafeFetchResponse:
-    """Return a file that is read as it arrives. After an error the caller still has to close ``response``.
+    """Return a file that is read as it arrives. An error does not close ``response``.
 
     Raises ``ProviderContentGone``, ``FileRefused``, ``ProviderBadResponse``. Any unrequested encoding is refused, even
     if it could be decoded: ranges and lengths would be wrong.

@@ -50,7 +50,7 @@ class WebSocketClient:
         self._connector: aiohttp.TCPConnector | None = None
 
     async def connect(self, http_request: HttpRequest, meter: FrameMeter) -> ProviderSocket:
-        """Open a WebSocket. Raises ``HandshakeRefused`` or another ``ProviderError``. ``meter`` counts received bytes.
+        """Open a WebSocket. Raises ``HandshakeRefused``, ``ProviderError``. ``meter`` counts received bytes.
 
         Frames have any size up to ``MAX_FRAME_BYTES``. Pings are answered, and sent while no data arrives.
         """
