@@ -12,7 +12,7 @@ from gateway.parsing import about, must
 
 
 def is_url(value: str) -> bool:
-    """Return whether ``value`` has a scheme and a host, or what a scheme has in its place."""
+    """Return whether ``value`` has the form of a URL: a scheme, ``://`` and no blanks."""
     try:
         parts = urlsplit(value)
     except ValueError:

@@ -34,7 +34,7 @@ class LimitService(StoredSettings):
     """
 
     def list_limits(self) -> list[LimitView]:
-        """List the limits in force, by name. A stored limit with the name of a limit in the file is not."""
+        """List the limits in force, by name. A stored limit with the name of a limit in the file is left out."""
         effective = self._live.effective
         views = [LimitView(spec, "file") for spec in effective.config.limit]
         views += [LimitView(spec, "console") for spec in effective.limits]

@@ -60,7 +60,7 @@ class SettingsService(StoredSettings):
     async def change_settings(
         self, changes: Mapping[str, Any], by: Actor, former: Mapping[str, Any] = {}
     ) -> list[SettingView]:
-        """Set the values at paths such as ``routing.max_attempts``, all or none; None takes a stored value back.
+        """Set the values at paths such as ``routing.max_attempts``, all or none; None removes the stored value.
 
         ``former`` are values that must still be in force. Return the settings afterwards. Errors name the path.
         """

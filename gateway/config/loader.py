@@ -96,7 +96,10 @@ def _check_client(tables: dict[str, Any], problems: list[Problem]) -> None:
 
 
 def _rename_sections(tables: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]) -> list[str]:
-    """Give sections with former names their present ones; return a warning for each, and for variables with them."""
+    """Rename sections with former names.
+
+    Return a warning for each, and for each variable with a former name.
+    """
     warnings = []
     for former, section in _FORMER_SECTIONS.items():
         if isinstance(tables.get(former), dict):

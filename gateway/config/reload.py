@@ -219,8 +219,8 @@ class Reloader:
         clock: Unix seconds.
 
     Attributes:
-        changing: the lock to hold while the configuration is changed. What another node has changed is applied without
-            it, since the beat of this node waits for that.
+        changing: the lock to hold while the configuration is changed. Changes by other nodes are applied without it,
+            since the heartbeat of this node waits for them.
         adoptions: how often the configuration in effect was replaced.
     """
 
@@ -375,7 +375,7 @@ def _declares_anything(config: Config) -> bool:
 
 
 def log_ignored_settings(effective: EffectiveConfig) -> None:
-    """Log every ignored stored setting, and the setting that was renamed."""
+    """Log every ignored stored setting, and a warning for ``billing.require_price``, which is deprecated."""
     if effective.config.billing.require_price:
         use = 'billing.unpriced = "refuse"'
         log.warning("setting_deprecated", path="billing.require_price", reason=f"write {use}")

@@ -51,8 +51,8 @@ _LIMITS_URL = must(
 )
 _PREFIX = must("1 to 40 letters, digits, - and _", lambda value: bool(re.fullmatch(r"[A-Za-z0-9_-]{1,40}", value)))
 BEHIND_PROXY_S = 75.0
-"""Longer than the usual 60 s of proxies. This also bounds slow request headers, for which aiohttp has no other
-limit."""
+"""The idle timeout of connections behind proxies: longer than their usual 60 s. This also bounds slow request headers,
+for which aiohttp has no other limit."""
 EXPOSED_S = 20.0
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _MASTER = re.compile(r"[0-9a-fA-F]{64}\Z")

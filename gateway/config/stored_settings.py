@@ -1,4 +1,4 @@
-"""Stores one change of the configuration, and applies it: what settings, groups, prices and routes have in common."""
+"""Stores one change of the configuration, and applies it: what settings, groups, limits and others share."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
