@@ -69,11 +69,11 @@ class ActiveRequests:
 
     def cancel_session(self, account_id: int, session: str) -> int:
         """Cancel the requests of a session; return their number. A request that waits in its batch is left."""
-        cancelled = 0
+        cancelled_count = 0
         for call in self.list_session(account_id, session):
             with suppress(Conflict):
-                cancelled += call.cancel()
-        return cancelled
+                cancelled_count += call.cancel()
+        return cancelled_count
 
 
 def find_phase(ctx: RequestContext) -> Phase:

@@ -32,7 +32,7 @@ class Flight:
         self.waiting = 0
 
     async def wait(self) -> CachedAnswer | None:
-        """Return the answer; None if there is none that others may have, or not in ``MAX_WAIT_S``."""
+        """Return the answer; None if no answer may be shared, or none comes within ``MAX_WAIT_S``."""
         self.waiting += 1
         try:
             await asyncio.wait({self._answer}, timeout=MAX_WAIT_S)
@@ -41,7 +41,7 @@ class Flight:
         return self._answer.result() if self._answer.done() else None
 
     def end(self, answer: CachedAnswer | None) -> None:
-        """Give the answer to those who wait; None: each must ask a provider itself. Later calls change nothing."""
+        """Give the waiting requests the answer; None: each asks a provider itself. Later calls change nothing."""
         if self._flights.get(self._digest) is self:
             del self._flights[self._digest]
         if not self._answer.done():
@@ -58,7 +58,7 @@ class AnswerFlights:
         return self._flights.get(digest)
 
     def start(self, digest: str) -> Flight:
-        """Start a flight. Only if there is none of this digest."""
+        """Start the flight of a digest, which must have none yet."""
         flight = self._flights[digest] = Flight(self._flights, digest)
         return flight
 
@@ -80,19 +80,19 @@ class CachedAnswers:
         self.recorded_bytes = 0
         self._publish = publish
         self._deletions: set[asyncio.Task[int]] = set()
-        self._forgotten: deque[tuple[float, int | None, Collection[str]]] = deque()
+        self._known_deletions: deque[tuple[float, int | None, Collection[str]]] = deque()
         self._oldest_known_at = 0.0
 
     def was_forgotten(self, account_id: int, end_user: str, started_at: float) -> bool:
         """Return whether the answers of a user were deleted since ``started_at``, in seconds of the event loop.
 
-        True, too, for a request that is older than what is known of deletions.
+        Also true for a request that is older than the known deletions.
         """
         return bool(end_user) and (
             started_at <= self._oldest_known_at
             or any(
                 started_at <= at and account in {None, account_id} and end_user in users
-                for at, account, users in self._forgotten
+                for at, account, users in self._known_deletions
             )
         )
 
@@ -105,7 +105,7 @@ class CachedAnswers:
         return await self.store.delete(account_id=account_id, end_users=end_users)
 
     def delete_here(self, name: str) -> None:
-        """Delete what another node has published."""
+        """Delete the answers named in another node's notification."""
         account_id, end_users = orjson.loads(bytes.fromhex(name))
         self._note_deletion(account_id, end_users)
         task = asyncio.ensure_future(self.store.delete(account_id=account_id, end_users=end_users))
@@ -114,9 +114,9 @@ class CachedAnswers:
 
     def _note_deletion(self, account_id: int | None, end_users: Collection[str] | None) -> None:
         if end_users is not None:
-            self._forgotten.append((asyncio.get_running_loop().time(), account_id, end_users))
-            if len(self._forgotten) > _MAX_KNOWN_DELETIONS:
-                self._oldest_known_at = self._forgotten.popleft()[0]
+            self._known_deletions.append((asyncio.get_running_loop().time(), account_id, end_users))
+            if len(self._known_deletions) > _MAX_KNOWN_DELETIONS:
+                self._oldest_known_at = self._known_deletions.popleft()[0]
 
     async def close(self) -> None:
         await self.store.close()

@@ -145,7 +145,7 @@ class Proxy:
         return self.drains.begin(attempt, attempt.timeouts.total_s, ctx.first_byte_at, whole=whole)
 
     def record_failure(self, attempt: Attempt, error: ProviderError, prompt: int | None = None) -> None:
-        """Record a failed attempt, and log details that the client does not see. ``prompt`` is its digest."""
+        """Record a failed attempt, and log details that the client does not see. ``prompt`` is the prompt's digest."""
         self.load_balancer.record_failure(attempt.slot, error, prompt)
         _log_failure(attempt, error)
         drop_frames(error)
@@ -330,8 +330,8 @@ def choose_error(before: ProviderError | None, error: ProviderError, *, on_route
     lowest. An error that permits no retry concerns the request itself and always wins. On a route (``on_route``), whose
     later steps are other models, that is an error after which no other step may follow, such as a cancellation.
     """
-    ends_it = find_cause(error) is None if on_route else not error.retryable
-    if before is None or ends_it or _rank(error) > _rank(before):
+    is_final = find_cause(error) is None if on_route else not error.retryable
+    if before is None or is_final or _rank(error) > _rank(before):
         return error
     return before
 

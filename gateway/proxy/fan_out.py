@@ -65,7 +65,7 @@ class MergedResponse:
     async def pump(self, sink: Sink) -> PumpResult:
         """Push arriving data to ``sink``. Raises the first error of a response, or the error passed to ``abort``."""
         if not self._tasks:
-            self._tasks = [self._start(at, response) for at, response in enumerate(self._replies)]
+            self._tasks = [self._start(index, response) for index, response in enumerate(self._replies)]
         while True:
             while self._ready:
                 data = self._ready.popleft()

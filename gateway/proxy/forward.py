@@ -1,4 +1,4 @@
-"""Forward one request to a provider: read and check a complete answer, or relay a stream as it arrives."""
+"""Forwards one request to a provider: reads and checks a complete answer, or relays a stream as it arrives."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
@@ -55,7 +55,10 @@ class ProviderAnswer:
 
 
 async def open_response(proxy: Proxy, attempt: Attempt) -> HttpResponse:
-    """Send the request, and return the response at its headers. Raises ``ProviderError``, also for a wrong type."""
+    """Send the request, and return the response once its headers have arrived.
+
+    Raises ``ProviderError``, also for a wrong type.
+    """
     inference, timeouts = attempt.translator.inference, attempt.timeouts
     # The upload of files may take longer than the provider's first event, and so may an image.
     waits_for_event = inference.stream and not inference.files and inference.image is None
@@ -250,9 +253,9 @@ def _end(
 
 
 async def _estimate(inference: InferenceRequest) -> ProviderAnswer:
-    google = OPERATIONS[inference.operation].api == "google"
+    is_google = OPERATIONS[inference.operation].api == "google"
     build = defer_function(
-        f"formats.chat.{'gemini.token_counts' if google else 'anthropic.response'}:build_count_answer"
+        f"formats.chat.{'gemini.token_counts' if is_google else 'anthropic.response'}:build_count_answer"
     )
     return ProviderAnswer(build(estimate_tokens(inference.prompt_chars)))
 
@@ -264,7 +267,7 @@ def _parse_large(translator: Translator, raw: bytes, secrets: Secrets) -> tuple[
 
 
 def _find_audio_type(response: HttpResponse, mode: ResponseMode) -> str:
-    """Return the media type of an audio stream: the provider's, if that is an audio type."""
+    """Return the media type of an audio stream: the provider's, if that is an audio type, else that of the mode."""
     media_type = response.headers.get("Content-Type", "").strip().lower()
     return (
         media_type

@@ -34,7 +34,10 @@ class IdempotencyService:
         self._running_ids: set[str] = set()
 
     async def open(self) -> None:
-        """Mark requests left unfinished by an earlier process as lost. Only for the single process of a database."""
+        """Mark requests left unfinished by an earlier process as lost.
+
+        Call this only if one process uses the database.
+        """
         await self._store.interrupt_replays(self._owner)
 
     async def sweep(self, before_ms: int) -> int:

@@ -1,8 +1,8 @@
 """Refuses a conversation that a client sends again and again: an agent in a loop spends until its budget is used up.
 
-Only answers count, and requests that run. Clients rightly repeat a request that was refused or failed, and those of
-OpenAI and Anthropic do so by themselves after a 408, 409, 429 or 5xx and after a broken connection. What was asked for
-other end users or in other sessions is another conversation. Each process counts on its own.
+Only requests count that were answered or still run. Clients rightly repeat a request that was refused or failed. Those
+of OpenAI and Anthropic do so by themselves after a 408, 409, 429 or 5xx and after a broken connection. Requests for
+other end users or in other sessions belong to other conversations. Each process counts on its own.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,17 +21,17 @@ from gateway.request_context import RequestContext
 from gateway.routing.affinity import CHANGING_TEXT
 
 MAX_CONVERSATIONS = 50_000
-"""Conversations that are remembered, some 15 MB; the one that was sent the longest ago is forgotten first."""
+"""Conversations that are remembered, some 15 MB; the one whose last request is oldest is forgotten first."""
 _DIGEST_BYTES = 16
 _ID_FIELDS = frozenset(
     {"id", "call_id", "tool_call_id", "tool_use_id", "item_id", "cache_control", "signature", "thoughtSignature",
      "encrypted_content", "status"}
 )  # fmt: skip
-"""Fields of a message and its parts that an unchanged conversation may have other values of."""
+"""Fields of a message and its parts whose values may differ in an unchanged conversation."""
 _INNER_FIELDS = frozenset({"content", "parts", "tool_calls", "functionCall", "functionResponse"})
-"""Fields with parts of a message. The arguments of tools stay as they are: an ``id`` in them is what the tool gets."""
+"""Fields with parts of a message. The arguments of tools stay as they are: an ``id`` in them is input of the tool."""
 _OTHER_FIELDS = frozenset({"previous_response_id", "conversation", "response_format", "generationConfig", "seed"})
-"""Fields beside the prompt in which requests for other answers differ."""
+"""Fields besides the prompt that distinguish requests for different answers."""
 _UNANSWERED_OUTCOMES = frozenset({"refused", "failed", "blocked", "interrupted", "cancelled"})
 
 
@@ -50,8 +50,8 @@ class LoopGuard:
     async def check(self, ctx: RequestContext) -> None:
         """Count a request if it is part of a conversation. Raises ``LoopDetected``.
 
-        ``note_end`` has to be called afterwards. ``n`` answers are wanted from the same prompt, so such a request does
-        not count.
+        ``note_end`` has to be called afterwards. A request with ``n`` wants several answers to the same prompt, so it
+        does not count.
         """
         rule, inference = ctx.caller.key.loops, ctx.inference
         if rule is None or not OPERATIONS[inference.operation].conversation or inference.choices > 1:
@@ -64,7 +64,7 @@ class LoopGuard:
 
     def _count(self, digest: bytes, rule: LoopRule) -> float:
         now = self._clock()
-        times = [then for then in self._times_by_digest.pop(digest, ()) if now - then < rule.window_s]
+        times = [counted_at for counted_at in self._times_by_digest.pop(digest, ()) if now - counted_at < rule.window_s]
         is_loop = len(times) >= rule.same_prompt
         if not is_loop:
             times.append(now)
@@ -81,19 +81,19 @@ class LoopGuard:
         return now
 
     def note_end(self, request_id: str, record: RequestRecord | None) -> None:
-        """End a request. One that got no answer no longer counts."""
-        digest, then = self._running.pop(request_id, (b"", 0.0))
+        """End a request. A request that got no answer no longer counts."""
+        digest, counted_at = self._running.pop(request_id, (b"", 0.0))
         times = self._times_by_digest.get(digest)
-        if times is None or then not in times or record is None:
+        if times is None or counted_at not in times or record is None:
             return
         if record.outcome in _UNANSWERED_OUTCOMES or record.first_byte_ms is None:
-            times.remove(then)
+            times.remove(counted_at)
             if not times:
                 del self._times_by_digest[digest]
 
 
 def digest_conversation(inference: InferenceRequest, key_id: int, end_user: str, session: str) -> bytes:
-    """Return a hash of the whole prompt, and of who asks; ids are left out."""
+    """Return a hash of the whole prompt, the key, the end user and the session; ids are left out."""
     body, prompt = inference.body, OPERATIONS[inference.operation].prompt
     prompt_fields = {
         name: _strip(body[name]) if name in prompt else body[name]
@@ -106,7 +106,7 @@ def digest_conversation(inference: InferenceRequest, key_id: int, end_user: str,
 def _strip(value: Any) -> Any:
     """Return a message, its parts or a list of them without ids."""
     if isinstance(value, list):
-        return [_strip(item) for item in value if not _changes(item)]
+        return [_strip(item) for item in value if not _is_changing_text(item)]
     if isinstance(value, Mapping):
         return {
             name: _strip(item) if name in _INNER_FIELDS else item
@@ -116,7 +116,7 @@ def _strip(value: Any) -> Any:
     return value
 
 
-def _changes(part: object) -> bool:
+def _is_changing_text(part: object) -> bool:
     """Return whether a part of a system text differs in every request."""
     text = part.get("text") if isinstance(part, Mapping) else None
     return isinstance(text, str) and text.startswith(CHANGING_TEXT)

@@ -4,9 +4,9 @@ The request waits after its checks, with its cost reserved, in the queues of all
 The first place counts. A request that leaves, for whatever reason, leaves all queues at once, and gives back a place
 that it has got.
 
-A stream gets its place by comments, the first after ``KEEPALIVE_AFTER_S`` as for a silent provider: with the comment
-goes the status 200, and a later error becomes an error event. Other channels can still be tried, because nothing of an
-answer was sent.
+Comments in a stream contain the request's place in the queues, the first after ``KEEPALIVE_AFTER_S`` as for a silent
+provider. The status 200 is sent with the first comment, so a later error becomes an error event. Other channels can
+still be tried, because nothing of an answer was sent.
 """
 
 import asyncio
@@ -107,8 +107,8 @@ class QueueWait:
     def _tell_place(self) -> None:
         """Tell the client its place if it has changed, or if the client has received nothing for long."""
         now, ctx, client = self._load_balancer.now, self._ctx, self._client
-        silent = now - self._reported_at >= KEEPALIVE_AFTER_S
-        if client is None or self._woken.is_set() or not (ctx.reported_place or silent):
+        is_silent = now - self._reported_at >= KEEPALIVE_AFTER_S
+        if client is None or self._woken.is_set() or not (ctx.reported_place or is_silent):
             return
         places = [
             target.state.queue.find_place(ticket)
@@ -116,7 +116,7 @@ class QueueWait:
             if target.state.queue is not None
         ]
         place = min(places)
-        if place == ctx.reported_place and not silent:
+        if place == ctx.reported_place and not is_silent:
             return
         if not ctx.reported_place:
             ctx.first_byte_at = asyncio.get_running_loop().time()

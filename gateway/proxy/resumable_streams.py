@@ -12,9 +12,10 @@ from gateway.proxy.stream_recorder import EventMemory, MemoryShare, StreamRecord
 from gateway.request_context import RequestContext
 
 STREAM_PREFIX = "st_"
-"""Prefix of a stream's id; then the hexadecimal digits of its request's id, and in a cluster ``.`` and a node's id."""
+"""Prefix of a stream's id. The hexadecimal digits of its request's id follow, and in a cluster ``.`` and a node's
+id."""
 MAX_STREAMS = 20_000
-"""Maximum number of kept streams. Beyond it the oldest that has ended is forgotten."""
+"""Maximum number of kept streams. Beyond it, the oldest ended stream is forgotten."""
 STREAMS_FORGOTTEN = "streams_forgotten"
 """The cluster notification to delete the streams of an account or of users."""
 _LAST_READ_S = 5.0
@@ -43,7 +44,11 @@ class StreamRequest(Protocol):
 
 @frozen
 class StreamBounds:
-    """``keep_s``: how long a stream goes on without a reader, and is kept after its end. ``max_bytes``: of one."""
+    """How long streams are kept, and how much of them.
+
+    ``keep_s``: how long a stream goes on without a reader, and is kept after its end. ``max_bytes``: the most bytes of
+    one stream.
+    """
 
     keep_s: int
     max_bytes: int
@@ -138,7 +143,7 @@ class ResumableStream:
             self.stop_timer()
 
     def leave(self) -> None:
-        """Uncount a reader. After the last one, the request ends in ``unread_s`` unless another one comes."""
+        """Count one reader less. After the last one, the request ends in ``unread_s`` unless another reader comes."""
         self.reader_count -= 1
         if not self.reader_count and self.request is not None and self._unread_s is not None:
             self.stop_timer()
@@ -235,7 +240,7 @@ class ResumableStreams:
     def find_response(self, response_id: str, account_id: int) -> ResumableStream | None:
         """Return the stream of a background response, by the gateway's or the provider's id of it.
 
-        None for another account's. Every key of an account may get its stored responses.
+        None for a response of another account. Every key of an account may get the account's stored responses.
         """
         stream = self.streams.get(self.make_id(response_id.removeprefix("resp_")))
         if stream is not None and stream.is_background and stream.account_id == account_id:
@@ -258,7 +263,7 @@ class ResumableStreams:
             stream.discard_soon()
 
     def forget(self, stream: ResumableStream) -> None:
-        """Delete a stream. The events of one that goes on are deleted at its end."""
+        """Delete a stream. If it has not ended, its events are deleted at its end."""
         if self.streams.pop(stream.id, None) is not None:
             self._find_share(stream.account_id, stream.key_id).add_stream(-1)
             self._running_responses.pop(stream.id, None)

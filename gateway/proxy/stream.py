@@ -86,7 +86,7 @@ class StreamTimeouts:
 
     def set_timer(self) -> None:
         """Set the deadline to the next possible expiry. Call this again once the response has begun."""
-        due, _ = self._deadline()
+        due, _ = self._find_deadline()
         self.due_at = due if self.written_at is None else min(due, self.written_at + KEEPALIVE_AFTER_S)
         self.timer.enter(self)
 
@@ -99,7 +99,7 @@ class StreamTimeouts:
     def stop(self) -> None:
         self.timer.leave(self)
 
-    def _deadline(self) -> tuple[float, str]:
+    def _find_deadline(self) -> tuple[float, str]:
         total = self._started + self._timeouts.total_s
         if self.event_at is None:
             due, message = self._started + self._timeouts.first_byte_s, "The provider sent no event in time"
@@ -109,7 +109,7 @@ class StreamTimeouts:
 
     def expire(self, now_s: float) -> None:
         """Give up if a timeout has expired, or send a comment if one is due; then set the next deadline."""
-        due, message = self._deadline()
+        due, message = self._find_deadline()
         if now_s >= due:
             self.stop()
             self._give_up(ProviderTimeout(message, phase="stream"))
@@ -213,8 +213,8 @@ class ProviderStream:
             self.transform = open_whole()
             self.timeouts.wait_for_whole()
         elif not is_event_stream(stripped_data):
-            kind = self.response.headers.get("Content-Type", EVENT_STREAM).lower()
-            if not kind.startswith(EVENT_STREAM):
+            media_type = self.response.headers.get("Content-Type", EVENT_STREAM).lower()
+            if not media_type.startswith(EVENT_STREAM):
                 self.transform.error = ProviderBadResponse("The provider did not answer with an event stream")
 
     def check_noise(self) -> None:

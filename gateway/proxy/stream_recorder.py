@@ -1,8 +1,8 @@
 """The events of a stream, numbered and kept for any number of readers. Nothing here knows of HTTP or of billing.
 
 One writer appends what it sends anyway. Each reader goes on at its own pace from any event, to the end of the stream.
-Events lie in blocks. If the streams of the process need more memory than ``EventMemory`` allows, full blocks move to a
-file (``storage/spill_file.py``).
+Events are stored in blocks. If the streams of the process need more memory than ``EventMemory`` allows, full blocks
+move to a file (``storage/spill_file.py``).
 """
 
 import asyncio
@@ -182,7 +182,7 @@ class StreamRecorder:
             self.append_events(self._splitter.split(data))
 
     def append_events(self, events: Sequence[bytes]) -> None:
-        """Add ``events`` except comments, unless the stream has ended. An event for which there is no room ends it."""
+        """Add ``events`` except comments, unless the stream has ended. An event without room ends the stream."""
         if self.ended:
             return
         block, size, count = self._blocks[-1], 0, 0
@@ -241,7 +241,7 @@ class StreamRecorder:
             self._close_file()
 
     def open_reader(self, after: int) -> "StreamReader":
-        """Return a reader of the events after number ``after``, at most ``count``."""
+        """Return a reader of the events after number ``after``, which is at most ``count``."""
         return StreamReader(self, after)
 
     async def load(self, after: int) -> Sequence[bytes]:
