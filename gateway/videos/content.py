@@ -133,7 +133,10 @@ class _DownloadRate:
         self.size = 0
 
     def add(self, byte_count: int) -> None:
-        """Count received bytes. Raises ``ProviderTimeout`` if they arrive too slowly."""
+        """Count received bytes.
+
+        Raises ``ProviderTimeout`` if they arrive too slowly, ``ProviderContentGone`` if there are too many.
+        """
         self.size += byte_count
         _check_size(self.size)
         window_s = self._clock() - self._window_start_s

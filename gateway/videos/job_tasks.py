@@ -41,7 +41,7 @@ class JobTasks:
 
     @property
     def busy(self) -> bool:
-        """Return whether this process may have claims that the poll worker does not know."""
+        """Whether this process may have claims that the poll worker does not know."""
         return bool(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

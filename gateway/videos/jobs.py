@@ -1,4 +1,4 @@
-"""Read, cancel and end video jobs, and store every step of them."""
+"""Reads, cancels and ends video jobs, and stores every step of them."""
 
 import asyncio
 import secrets
@@ -126,7 +126,10 @@ class VideoJobs:
         return await self.get(video_id)
 
     async def get(self, video_id: str, account_id: int | None = None) -> VideoJob:
-        """Return a job, of one account if ``account_id`` is given. Raises ``NotFound``, also for others' jobs."""
+        """Return a job, of one account if ``account_id`` is given.
+
+        Raises ``NotFound``, also for another account's job.
+        """
         job = await self.store.find(video_id) if is_video_id(video_id) else None
         if job is None or (account_id is not None and job.account_id != account_id):
             raise NotFound("Video not found", param="video_id", should_retry=False)

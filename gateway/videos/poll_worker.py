@@ -1,4 +1,4 @@
-"""Poll video jobs when they are due: claim a batch, poll its jobs concurrently, store the results as one batch.
+"""Polls video jobs when they are due: claims a batch, polls its jobs concurrently, stores the results as one batch.
 
 Each channel has its own limits of concurrent polls and downloads, so a slow provider delays only its own jobs.
 """
@@ -65,7 +65,7 @@ class VideoPoller:
         self._tasks: dict[str, asyncio.Task[VideoJob | None]] = {}
         self._results: list[tuple[VideoJob, VideoJob]] = []
         self._renewed_s = self._lost_claims_checked_s = float("-inf")
-        self._crowded = False
+        self._is_crowded = False
         self._idle = idle
         for kind in (JobStarted, ShareChanged):
             events.subscribe(kind, lambda _: self._wake_event.set())
@@ -115,7 +115,7 @@ class VideoPoller:
             wait_s = IDLE_S if due_ms is None else (due_ms - self._jobs.now_ms) / 1000
             if wait_s > 0:
                 return min(max(wait_s, TICK_S), IDLE_S)
-        self._crowded = False
+        self._is_crowded = False
         for fetching in (False, True):
             for job in await self._claim(fetching=fetching):
                 self._start(job)
@@ -181,7 +181,7 @@ class VideoPoller:
                 started_jobs.append(job)
             else:  # Release claimed jobs that exceed the channel's free slots.
                 self._results.append((job, job.release(job.due_ms or claim.now_ms)))
-        self._crowded = self._crowded or any(job_count >= limit for job_count in busy.values())
+        self._is_crowded = self._is_crowded or any(job_count >= limit for job_count in busy.values())
         return started_jobs
 
     def _start(self, job: VideoJob) -> None:
@@ -193,7 +193,7 @@ class VideoPoller:
     def _end_poll(self, job: VideoJob, task: "asyncio.Task[VideoJob | None]") -> None:
         """Queue the result of a task. A failed task is logged, and its job is polled again."""
         del self._tasks[job.id]
-        if self._crowded:  # another job may be waiting for the place
+        if self._is_crowded:  # another job may be waiting for the place
             self._wake_event.set()
         if task.cancelled():
             # The job was cancelled. If the worker is stopping, nothing stores this result, and the claim expires.

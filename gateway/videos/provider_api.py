@@ -225,7 +225,7 @@ class VideoProviderApi:
     async def _open_inline(
         self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
     ) -> InlineFile:
-        """Return the video inside the answer to ``provider_request``. It occupies a memory slot until closed."""
+        """Return the video inside the answer to ``provider_request``. The file occupies a memory slot until closed."""
         await self._open_slots.acquire()
         file: InlineFile | None = None
         try:

@@ -36,7 +36,8 @@ class JobReservations:
         clock: Unix seconds; ignores changes of the system clock.
         is_shared: whether other nodes have open jobs, too.
         wait_s: how long a request waits for a store that does not answer, in seconds.
-        renamings: end users that were forgotten since the start; jobs of theirs may be at work.
+        renamings: the renamings of end users that were forgotten since the start; running jobs may still have their
+            names.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class JobReservations:
         """Store a new job, and keep its reservation until the job ends.
 
         In a cluster the stored job keeps the reservation. Raises ``RateLimited`` if the account has ``max_jobs`` open
-        jobs, and ``StoreUnavailable``. The caller then has to call ``release``.
+        jobs, and ``StoreUnavailable``. After an error, ``release`` must be called.
         """
         if self.count_open(job.account_id) >= max_jobs:
             raise _make_limit_error(max_jobs)

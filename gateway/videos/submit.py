@@ -1,4 +1,4 @@
-"""Turn a request into a video job: store the job with its reservation, have a provider start it, store the result.
+"""Turns a request into a video job: stores the job with its reservation, has a provider start it, stores the result.
 
 The client may disconnect and the process may stop at any moment. A submit therefore runs to its end in its own task,
 and a job is stored before a provider sees it.

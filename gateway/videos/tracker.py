@@ -1,4 +1,4 @@
-"""Check one video job: poll its provider or download its file, and decide the next step.
+"""Checks one video job: polls its provider or downloads its file, and decides the next step.
 
 After a refusal or a timeout the job is polled again, less often. It ends as failed if the provider reports a failure,
 after ``MAX_UNUSABLE_ANSWERS`` unusable answers or ``MAX_GONE_REPORTS`` reports of a missing file in a row, if its

@@ -1,4 +1,4 @@
-"""Deliver webhooks when they are due, without letting one slow receiver delay others."""
+"""Delivers webhooks when they are due, without letting one slow receiver delay others."""
 
 import asyncio
 import contextlib
@@ -131,8 +131,8 @@ class WebhookWorker:
         """
         if self._owns is None:
             return None
-        due = await self._store.list_due_accounts(self._process, self._now_ms())
-        return frozenset(account_id for account_id, busy in due if not busy and self._owns(account_id))
+        due_accounts = await self._store.list_due_accounts(self._process, self._now_ms())
+        return frozenset(account_id for account_id, busy in due_accounts if not busy and self._owns(account_id))
 
     def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[WebhookDelivery]) -> None:
         for delivery in deliveries:
