@@ -17,7 +17,7 @@ _PAIR_LENGTH = 2
 
 
 def format_detail(row: Json) -> str:
-    """Format the changed fields in the ``detail`` of ``row``, which the audit log has with their values."""
+    """Format the changed fields in the ``detail`` of ``row``, with their values before and after."""
     return "; ".join(_format_change(*change) for change in row["detail"].items()) or ABSENT
 
 

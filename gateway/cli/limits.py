@@ -204,7 +204,7 @@ def _print_limits(rows: list[Json]) -> None:
 
 
 def _print_counts_since(limit: Json, before: Json | None = None) -> None:
-    """Print what a limit counts; of a changed limit, only if that has changed."""
+    """Print since when a limit counts spending; for a changed limit, only if that has changed."""
     since = limit.get("counts_since")
     if limit.get("filling"):
         click.echo(f"Counted is what is spent from {since} on. What was spent before is being counted.", err=True)

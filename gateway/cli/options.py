@@ -107,7 +107,7 @@ def find_config(path: Path | None) -> Path | None:
 
 
 def may_discover(environ: Mapping[str, str]) -> bool:
-    """Return whether to discover providers: ``GATEWAY_DISCOVER`` does not switch it off."""
+    """Return whether to discover providers; False if ``GATEWAY_DISCOVER`` switches discovery off."""
     return environ.get("GATEWAY_DISCOVER", "1").strip().lower() not in _FALSE_VALUES
 
 
@@ -146,8 +146,8 @@ class ListByDefault(GlobalOptions):
     """A group whose default command is ``list``."""
 
     def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:
-        needs_help = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        return ["list", *args] if needs_help else args
+        needs_default = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return ["list", *args] if needs_default else args
 
 
 class NumberOrNone(click.ParamType[Any]):

@@ -75,8 +75,8 @@ def _format_difference(channel: Json, field: str) -> str:
 
 
 def _format_request(result: Json) -> str:
-    request_log = result.get("request")
-    return ABSENT if request_log is None or request_log["ms"] is None else f"{request_log['ms']} ms"
+    request_result = result.get("request")
+    return ABSENT if request_result is None or request_result["ms"] is None else f"{request_result['ms']} ms"
 
 
 def _format_result(result: Json) -> str:

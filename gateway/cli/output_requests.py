@@ -99,7 +99,10 @@ def print_bodies(answer: Json) -> None:
 
 
 def _list_lines(body: Json) -> list[str]:
-    """Return what a body says; of a stream in an unknown form its texts; empty for another body in such a form."""
+    """Return the lines that show a body.
+
+    For a stream in an unknown form they are its texts; for another body in such a form there are none.
+    """
     lines = [f"{message['role']}: {message['text']}" for message in body["messages"] if message["text"]]
     for item in (*body["messages"], *body["answers"]):
         lines += [f"reasoning: {item['reasoning']}"] if item.get("reasoning") else []

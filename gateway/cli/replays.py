@@ -22,7 +22,7 @@ from gateway.cli.times import parse_past
 
 MAX_REPLAYS = 1_000
 MAX_RETRIES = 10
-"""How often a request of a set is sent once more after a refusal for a rate limit or a busy channel."""
+"""How often a request of a set is sent again after a refusal for a rate limit or a busy channel."""
 MAX_RETRY_WAIT_S = 60.0
 _PARALLEL = 4
 _TIMEOUT_S = 900.0
@@ -103,7 +103,7 @@ def replay(context: CliContext, *, request_id: str | None, schema: Path | None, 
         ids = [request_id] if request_id else await _list_ids(admin, {**options, "limit": limit})
         slots = asyncio.Semaphore(_PARALLEL)
         return await asyncio.gather(
-            *(replay_once(admin, one, {**body, "model": model}, slots) for model in models for one in ids)
+            *(replay_once(admin, kept_id, {**body, "model": model}, slots) for model in models for kept_id in ids)
         )
 
     results = run(context, work)
@@ -124,7 +124,7 @@ def _read_schema(path: Path) -> Any:
 
 
 async def _list_ids(admin: AdminClient, query: Json) -> list[str]:
-    """Return the ids of matching requests, the newest first. Requests that were sent again themselves are left out."""
+    """Return the ids of matching requests, the newest first. Requests that are replays themselves are left out."""
     rows = (await admin.get("requests", query={"shadow": "false", **query}))["data"]
     return [row["id"] for row in rows if not row["replay_of"]]
 
@@ -132,7 +132,7 @@ async def _list_ids(admin: AdminClient, query: Json) -> list[str]:
 async def replay_once(admin: AdminClient, request_id: str, body: Json, slots: asyncio.Semaphore) -> Json:
     """Return the comparison, or the error of a request that was not sent.
 
-    One of a set that was refused for now is sent once more when it may be, ``MAX_RETRIES`` times at most.
+    A request of a set that was refused for now is sent again when that is allowed, at most ``MAX_RETRIES`` times.
     """
     answer: Json = {}
     async with slots:

@@ -74,7 +74,7 @@ def account_options(command: Command) -> Command:
 
 def key_options(command: Command) -> Command:
     """Add all options of a key."""
-    add_time_options = _add_options(
+    command_with_options = _add_options(
         _add_rule_options(command),
         click.option("--models", multiple=True, metavar="GLOB,…", help="Allow only these models. May be repeated."),
         click.option("--group", "--groups", metavar="GROUP", help="Use the channels of this group."),
@@ -99,7 +99,7 @@ def key_options(command: Command) -> Command:
             help="Refuse a conversation that is sent more often than that, unchanged.",
         ),
     )
-    return limit_options(_keeping_options(add_time_options))
+    return limit_options(_keeping_options(command_with_options))
 
 
 def _add_rule_options(command: Command) -> Command:

@@ -19,7 +19,7 @@ def _confirm_option(noun: str) -> Callable[[Command], Command]:
 
 
 def add_toggles(group: click.Group, path: str, argument: Callable[[Command], Command], noun: str) -> None:
-    """Add the three commands to ``group``."""
+    """Add ``disable``, ``enable`` and ``delete`` to ``group``."""
 
     def add_toggle(verb: str, status: str) -> None:
         @group.command(verb, help=f"{verb.capitalize()} the {noun}.")
