@@ -58,7 +58,7 @@ def load(import_path: str) -> Any:
 
 
 def defer(import_paths: Mapping[K, str]) -> Mapping[K, Any]:
-    """Return the table of the objects at ``import_paths``."""
+    """Return a table of the objects at ``import_paths``. Each is imported at the first access."""
     return MappingProxyType(Deferred({key: partial(load, import_path) for key, import_path in import_paths.items()}))
 
 

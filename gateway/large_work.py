@@ -1,4 +1,4 @@
-"""Parse and translate large bodies in threads to keep the event loop responsive.
+"""Parses and translates large bodies in threads to keep the event loop responsive.
 
 A single call into C still holds the interpreter lock: parsing the largest body takes about 25 ms in one such call.
 """
@@ -37,7 +37,7 @@ async def run_by_size(size: int, work: Callable[[Unpack[Args]], T], *args: *Args
 
 
 async def run_in_thread(work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
-    """Run ``work`` in a thread; wait for it even if cancelled, because the caller may reuse the arguments."""
+    """Run ``work`` in a thread; wait for it even if cancelled, because the arguments may be reused then."""
     work_future = asyncio.get_running_loop().run_in_executor(_WORKERS, work, *args)
     try:
         return await asyncio.shield(work_future)

@@ -82,20 +82,20 @@ class LineWriter:
     always written at once: the process may be about to end. ``sys.stderr`` is looked up for every line: loggers are
     cached, and a test may replace the stream.
 
-    ``name`` is the logger's name. ``masking`` is ``MASKED`` if the logger's caller has already masked the API keys in
+    ``name`` is the logger's name. ``masking`` is ``MASKED`` if the code that logs has already masked the API keys in
     all fields.
     """
 
-    __slots__ = ("_searches", "name")
+    __slots__ = ("_masks_keys", "name")
     batch: ClassVar[LineBatch | None] = None
 
     def __init__(self, name: str, masking: str = "") -> None:
         self.name = name
-        self._searches = masking != MASKED
+        self._masks_keys = masking != MASKED
 
     def info(self, line: str) -> None:
         """Write ``line``, at once or with others; an error, such as a full disk, is ignored."""
-        if self._searches:
+        if self._masks_keys:
             line = mask_keys(line)
         batch = LineWriter.batch
         if batch is not None and batch.thread == threading.get_ident():

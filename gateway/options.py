@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class StartupInfo:
     """What the startup message shows to the operator.
 
-    ``secret`` is the first API key; None except on the first start. ``failures`` names of channels that did not list
-    their models, each with the reason. ``setup_token`` is the token of the console's setup link; None if there is an
-    administrator.
+    ``secret`` is the first API key; None except on the first start. ``failures`` are the names of the channels that did
+    not list their models, each with the reason. ``setup_token`` is the token of the console's setup link; None if there
+    is an administrator.
     """
 
     secret: str | None = None
@@ -39,8 +39,8 @@ class AppOptions:
 
     Attributes:
         environ: holds provider keys, which are used if no channel is configured.
-        discover: look for provider keys in ``environ`` and for model servers on this machine.
-        declare: write the accounts and keys of ``config`` to the database.
+        discover: whether to look for provider keys in ``environ`` and for model servers on this machine.
+        declare: whether to write the accounts and keys of ``config`` to the database.
         demo_pace_s: pause between two words of the built-in demo.
         task_pace: factor for the waits between polls of a provider's task.
         cluster_times: the times of nodes; None: those of ``cluster.membership.times``.

@@ -54,7 +54,8 @@ class Constraint:
         low, high: the bounds of a number, which are valid themselves; None without such a bound.
         above: the bound of a number that has to be greater; None without such a bound.
         names: the valid names; the message for a misspelt name suggests the nearest instead of listing all.
-        trims: strip white space around the value, or around each item, first: copied keys often have some.
+        trims: whether white space around the value, or around each item, is stripped first: copied keys often have
+            some.
     """
 
     test: Callable[[Any], bool]

@@ -73,12 +73,12 @@ NO_BATCH = BatchShare()
 
 @frozen
 class CopyOrigin:
-    """Of what a request is a copy; both are empty for a caller's own request.
+    """The original of a request that is a copy; all fields are empty for a client's own request.
 
     Attributes:
         shadow_route: the name of the route of whose request this is a copy for a shadow model.
         replay_of: the id of the kept request that is sent again.
-        agreement_ppm: how far the answers to both agree, as in ``RequestRecord``; like the next one of shadow models.
+        agreement_ppm, agreed_on: how far the answers to both agree, as in ``RequestRecord``; only for shadow models.
     """
 
     shadow_route: str = ""

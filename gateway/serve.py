@@ -150,7 +150,7 @@ async def _leave(drain: DrainState, runner: GatewayRunner, delay_s: float) -> No
 async def _await_streams(
     runner: GatewayRunner, options: AppOptions, sockets: list[socket.socket], *, inherited: bool
 ) -> None:
-    """Let resumable streams come to their end, and readers come back to them."""
+    """Wait until resumable streams have ended, and let readers resume them meanwhile."""
     server = options.config.server
 
     async def listen_elsewhere() -> int:
@@ -223,7 +223,7 @@ def _start_reload(services_future: asyncio.Future[Services], reloads: set[asynci
 
 async def _reload(services_future: asyncio.Future[Services]) -> None:
     # The start read the file before it opened the database: the file may have changed since.
-    await asyncio.wait((services_future,))  # unlike ``await ready``, its cancellation leaves the future as it is
+    await asyncio.wait((services_future,))  # when cancelled, unlike a plain await, it leaves the future as it is
     await services_future.result().admin.reloader.reload_logged()
 
 
