@@ -168,12 +168,10 @@ def parse_usage(fields: object, *, completes: bool = False) -> Usage | None:
         if count is not None and (cached := parse_count(count)) is not None:
             break
     written, completion_details = details.get("cache_write_tokens"), fields.get("completion_tokens_details")
-    reasoning_count = completion_details.get("reasoning_tokens") if isinstance(completion_details, dict) else None
+    thought = completion_details.get("reasoning_tokens") if isinstance(completion_details, dict) else None
     usage = (
-        build_reported_usage(
-            prompt, completion, cached_tokens=cached, written_tokens=written, reasoning_tokens=reasoning_count
-        )
-        if cached or written or reasoning_count
+        build_reported_usage(prompt, completion, cached_tokens=cached, written_tokens=written, reasoning_tokens=thought)
+        if cached or written or thought
         else Usage(prompt, completion, 0, "upstream")
     )
     modalities = find_modalities(prompt_details, completion_details) if prompt_details or completion_details else {}
