@@ -23,7 +23,7 @@ BATCH_RETENTION_MS = 30 * 24 * 3_600 * 1000
 VIDEO_RETENTION_MS = 30 * 24 * 3_600 * 1000
 """How long video jobs are kept after their files expire."""
 MAX_JOBS = 100
-"""Videos deleted in one commit. Other writers wait for at most one such commit."""
+"""Maximum number of videos deleted in one commit. Other writers wait for at most one such commit."""
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -223,9 +223,9 @@ def _print_restored(data: Path, manifest: Mapping[str, Json], server: str) -> No
             f"The configuration of then is {data / CONFIG_NAME} (--config); files that it names are not in a backup"
         )
     if "kept_bodies" in manifest:
-        requests, damaged = manifest["kept_bodies"]["requests"], manifest["kept_bodies"]["damaged"]
-        broken = f"; those of {damaged:,} are damaged or missing" if damaged else ""
-        click.echo(f"Kept prompts and answers: of {requests:,} requests{broken}. They need the folder bodies/keys")
+        requests, damaged_count = manifest["kept_bodies"]["requests"], manifest["kept_bodies"]["damaged"]
+        damage_text = f"; those of {damaged_count:,} are damaged or missing" if damaged_count else ""
+        click.echo(f"Kept prompts and answers: of {requests:,} requests{damage_text}. They need the folder bodies/keys")
     if manifest.get("bodies_store"):
         click.echo(f"Kept prompts and answers were in {manifest['bodies_store']}: name it in store.bodies_url")
     if manifest.get("media_store"):  # missing in older backups

@@ -17,8 +17,8 @@ from gateway.cli.text import ABSENT, format_duration, format_moment, format_usd
 
 def _format_state(node: Json) -> str:
     flags = (("this one", node["own"]), ("leader", node["leads"]), ("configuration differs", node["config_differs"]))
-    words = [word for word, is_set in flags if is_set]
-    return f"{node['state']} ({', '.join(words)})" if words else str(node["state"])
+    labels = [label for label, is_set in flags if is_set]
+    return f"{node['state']} ({', '.join(labels)})" if labels else str(node["state"])
 
 
 NODES = (

@@ -193,8 +193,8 @@ def _format_balance(credit_answer: Json) -> str:
         if credit_answer["held_usd"]
         else ""
     )
-    until = f" until {credit_answer['resets_at']}" if credit_answer["resets_at"] else ""
-    return f"{format_usd(credit_answer['left_usd'])} is left{until}{held_text}"
+    reset_text = f" until {credit_answer['resets_at']}" if credit_answer["resets_at"] else ""
+    return f"{format_usd(credit_answer['left_usd'])} is left{reset_text}{held_text}"
 
 
 def _format_difference(amount: float) -> str:

@@ -145,7 +145,7 @@ def _print_steps(steps: Sequence[Json]) -> None:
 
 
 def _format_affinity(affinity: Json) -> str:
-    """Format what keeps a conversation where it was answered last."""
+    """Format whether a conversation stays on the target that answered it last, and for how long."""
     if affinity["mode"] == "off":
         return 'Conversations are not kept together (routing.affinity = "off").'
     subject = "A conversation" if affinity["mode"] == "auto" else "A conversation that its client names"

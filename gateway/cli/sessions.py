@@ -68,8 +68,8 @@ def list_sessions(context: CliContext, *, limit: int, **query: Any) -> None:
         filters = await resolve_key_id(admin, query)
         page: Json = await admin.get("request-sessions", query={**filters, "limit": limit})
         while page["next"] is not None and len(page["data"]) < limit:  # one page searches a limited number of requests
-            remaining = {"limit": limit - len(page["data"]), "before": page["next"]}
-            next_page = await admin.get("request-sessions", query={**filters, **remaining})
+            remaining_query = {"limit": limit - len(page["data"]), "before": page["next"]}
+            next_page = await admin.get("request-sessions", query={**filters, **remaining_query})
             page = {**next_page, "data": [*page["data"], *next_page["data"]]}
         return page
 

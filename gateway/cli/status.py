@@ -128,7 +128,7 @@ def _format_limits(limits: Json) -> str:
 
 def print_health(report: Json) -> None:
     """Print a health report, a line for each part."""
-    lag, store, queue = report["loop_lag_ms"], report["store"], report["queue"]
+    lag_ms, store, queue = report["loop_lag_ms"], report["store"], report["queue"]
     cpu = f"{report['cpu_s']:.1f} s ({report['cpu_s'] / max(report['uptime_s'], 1) * 100:.1f} % of a core)"
     commit = "none yet" if store["last_commit_ms"] is None else f"{store['last_commit_ms']:g} ms"
     node = {} if report["node"] is None else {"node": report["node"]}
@@ -139,7 +139,7 @@ def print_health(report: Json) -> None:
             "up": f"{format_duration(report['uptime_s'])}, since {report['started_at']}",
             "memory": format_bytes(report["memory_bytes"]),
             "cpu": cpu,
-            "event-loop lag": f"p50 {lag['p50']:.1f} ms, p99 {lag['p99']:.1f} ms, max {lag['max']:.1f} ms",
+            "event-loop lag": f"p50 {lag_ms['p50']:.1f} ms, p99 {lag_ms['p99']:.1f} ms, max {lag_ms['max']:.1f} ms",
             "in progress": f"{report['running']} requests, {report['connections']} connections, "
             f"{report['tasks']} tasks, {report['open_files'] or '?'} open files",
             "database": f"{_format_database(store)}; "

@@ -115,5 +115,5 @@ def format_duration(seconds: float) -> str:
 
 def format_outcome(row: Json) -> str:
     """Format the outcome of a request or a video: ``completed``, ``failed upstream_timeout``, ``client closed``."""
-    word, code = row["outcome"].replace("_", " "), row["error_code"]
-    return word if code is None or word in {"blocked", "cancelled"} else f"{word} {code}"
+    outcome, code = row["outcome"].replace("_", " "), row["error_code"]
+    return outcome if code is None or outcome in {"blocked", "cancelled"} else f"{outcome} {code}"

@@ -29,7 +29,7 @@ class RouteService(StoredSettings):
     """
 
     def list_routes(self) -> list[RouteView]:
-        """List the routes by name. A stored route with the name of one in the file follows that one."""
+        """List the routes by name. A stored route with the name of a route in the file follows that route."""
         effective = self._live.effective
         declared_views = [RouteView(spec.route(), "file") for spec in effective.config.route]
         names = {view.route.name for view in declared_views}

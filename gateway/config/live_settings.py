@@ -125,8 +125,8 @@ class SettingsService(StoredSettings):
         async with self._reloader.changing:
             before = self._find_stored_group(name)
             if before is None:
-                declared = any(group.name == name for group in self._live.config.group)
-                raise build_not_stored_error(f"the group {name!r}", declared=declared)
+                is_declared = any(group.name == name for group in self._live.config.group)
+                raise build_not_stored_error(f"the group {name!r}", declared=is_declared)
             await self._delete(path, self._build_audit(by, "group.removed", name, before, {}))
 
     def list_prices(self, *, with_shipped: bool = True) -> list[PriceView]:

@@ -179,8 +179,8 @@ def _build_words(text: str) -> "WordList":
 def find_data(name: str) -> Path:
     """Return the path of a file of ``config/``: inside the package in a wheel, beside the package in a checkout."""
     package = Path(str(files("gateway")))
-    inside = package / "_config" / name
-    return inside if inside.exists() else package.parent / "config" / name
+    packaged_path = package / "_config" / name
+    return packaged_path if packaged_path.exists() else package.parent / "config" / name
 
 
 def _explain_duplicate(match: re.Match[str]) -> str:
@@ -245,8 +245,8 @@ def _strip_none(kind: Any) -> Any:
 
 
 MAX_WORDS_MB = 2
-"""Maximum size: about 150,000 words. Parsing them takes about a second, during which a reload blocks running
-streams."""
+"""Maximum size of the word list: about 150,000 words. Parsing them takes about a second, during which a reload blocks
+running streams."""
 
 
 def read_words_text(path: Path) -> str:

@@ -26,7 +26,7 @@ _MINUTE_S = 60
 MIN_NOTICE_S = 60
 """The time until a change takes effect, in seconds: by then each process that counts costs knows the change."""
 _KEPT_S = 200 * DAY_S
-"""How long former zones matter: two quarters and a little more."""
+"""How long former zones are kept, in seconds: two quarters and a little more."""
 _DAY, _MONTH = parse_window("day"), parse_window("month")
 
 

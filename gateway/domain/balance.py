@@ -282,8 +282,8 @@ class Balance:
 
     def add_credit(self, nanos: int, day: UtcDay) -> None:
         """Add a credit for the lifetime, this month and today. A negative amount lowers the balance."""
-        for tally in (self.lifetime, *self.begin_day(day)):
-            tally.credit_nanos += nanos
+        for counter in (self.lifetime, *self.begin_day(day)):
+            counter.credit_nanos += nanos
         self._recount_overrun()
 
     def correct(self, spent_credited: Sequence[int], day: UtcDay) -> None:
@@ -318,12 +318,12 @@ class Balance:
 
     def _record_overrun(self) -> int:
         """Record and return the excess over the limit that is not recorded as overrun yet."""
-        cap, tally = self._cap_nanos, self._capped_counter
+        cap, counter = self._cap_nanos, self._capped_counter
         if cap is None:
             return 0
-        limit = cap + tally.credit_nanos + tally.overrun_nanos
-        excess = max(0, tally.spent_nanos + self.held_nanos - limit)
-        tally.overrun_nanos += excess
+        limit = cap + counter.credit_nanos + counter.overrun_nanos
+        excess = max(0, counter.spent_nanos + self.held_nanos - limit)
+        counter.overrun_nanos += excess
         return excess
 
 

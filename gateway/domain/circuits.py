@@ -183,10 +183,10 @@ class Circuits(dict[EndpointKey, Circuit]):
             return 0.0
         max_pause_s = 0.0
         for breaker in self.list_breakers(endpoint_key, account_id):
-            wait = breaker.find_wait_s(now_s)
-            if wait is None:
+            wait_s = breaker.find_wait_s(now_s)
+            if wait_s is None:
                 return None
-            max_pause_s = max(max_pause_s, wait)
+            max_pause_s = max(max_pause_s, wait_s)
         return max_pause_s
 
     def find_share(self, endpoint_key: EndpointKey, account_id: int, now_s: float, rules: BreakerSettings) -> float:
@@ -246,31 +246,31 @@ class Circuits(dict[EndpointKey, Circuit]):
         if circuit.record_prompt(account_id, failure.prompt) and own_breaker.state == "closed":
             return None
         is_first_failure = not (own_breaker.failures or own_breaker.trips or (failure.streak and failure.streak[1]))
-        tripped = own_breaker if failure.count_for_account(own_breaker) else None
+        tripped_breaker = own_breaker if failure.count_for_account(own_breaker) else None
         if self._count_for_all(circuit, account_id, attempt, failure, is_first_failure=is_first_failure):
-            tripped = circuit.shared
-        if tripped is None:
+            tripped_breaker = circuit.shared
+        if tripped_breaker is None:
             return None
-        return self._trip_whole(account_id, failure) or tripped
+        return self._trip_whole(account_id, failure) or tripped_breaker
 
     def _count_for_all(
         self, circuit: Circuit, account_id: int, attempt: StartedAttempt, failure: Failure, *, is_first_failure: bool
     ) -> bool:
-        shared = circuit.shared
-        if attempt.find_generation(shared) != shared.generation or shared.state == "open":
+        shared_breaker = circuit.shared
+        if attempt.find_generation(shared_breaker) != shared_breaker.generation or shared_breaker.state == "open":
             return False
-        if shared.state == "half_open":
+        if shared_breaker.state == "half_open":
             if (
                 circuit.last_trial_account == account_id
             ):  # an account's repeated failed trials must not lengthen the wait for all
-                shared.trips = max(0, shared.trips - 1)
+                shared_breaker.trips = max(0, shared_breaker.trips - 1)
             circuit.last_trial_account = account_id
-            failure.trip(shared)
+            failure.trip(shared_breaker)
             return True
         if circuit.count_cooling_down(failure.at) >= MIN_ACCOUNTS_TO_TRIP:
-            failure.trip(shared)
+            failure.trip(shared_breaker)
             return True
-        return is_first_failure and failure.count_for_all(shared)
+        return is_first_failure and failure.count_for_all(shared_breaker)
 
     def _trip_whole(self, account_id: int, failure: Failure) -> CircuitBreaker | None:
         """Trip the whole channel or key if several kinds of request failed for the account without a success since."""

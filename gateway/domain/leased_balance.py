@@ -52,8 +52,8 @@ class CreditDemand:
 
     def find_slice(self, now_s: float) -> int:
         """Return the credit to request in advance: two seconds' reservations, but from 4 to 256 large ones."""
-        ahead = int(self._find_rate(now_s) * _AHEAD_S)
-        return min(max(ahead, _MIN_REQUESTS * self.large_nanos), _MAX_REQUESTS * self.large_nanos)
+        ahead_nanos = int(self._find_rate(now_s) * _AHEAD_S)
+        return min(max(ahead_nanos, _MIN_REQUESTS * self.large_nanos), _MAX_REQUESTS * self.large_nanos)
 
     def _find_rate(self, now_s: float) -> float:
         passed_s = max(0.0, now_s - self.counted_s)

@@ -153,13 +153,13 @@ class LimitBook:
 
     def _drop_unused(self) -> None:
         """Drop the least recently used balances that no request uses: one, or a hundredth of many."""
-        number, unused = 1 + self.max_kept // 100, []
+        number, unused_subjects = 1 + self.max_kept // 100, []
         for subject, balance in self.balances.items():
             if not balance.users:
-                unused.append(subject)
-                if len(unused) == number:
+                unused_subjects.append(subject)
+                if len(unused_subjects) == number:
                     break
-        for subject in unused:
+        for subject in unused_subjects:
             del self.balances[subject]
 
 

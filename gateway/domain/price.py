@@ -341,7 +341,7 @@ class PriceLayer:
 
     @classmethod
     def of(cls, prices: Iterable[Price]) -> "PriceLayer":
-        """Return a layer of ``prices``. Of several for the same model and provider, the last counts."""
+        """Return a layer of ``prices``. The last of several for the same model and provider counts."""
         prices_by_key = {(price.model, price.provider): price for price in prices}
         return cls(prices_by_key, (price.provider for price in prices_by_key.values() if not price.units))
 
@@ -357,14 +357,18 @@ class PriceLayer:
         normalized = normalize_name(model)
         keys_by_name, keys_by_undated_name = self._spellings
         for keys, name in (keys_by_name, normalized), (keys_by_undated_name, split_release(normalized)[0]):
-            price = keys.get((name, provider)) or keys.get((name, None))
-            if price is not None:
-                return self.prices[price[0]] if len(price) == 1 else max(map(self.prices.__getitem__, price), key=_rank)
+            price_keys = keys.get((name, provider)) or keys.get((name, None))
+            if price_keys is not None:
+                return (
+                    self.prices[price_keys[0]]
+                    if len(price_keys) == 1
+                    else max(map(self.prices.__getitem__, price_keys), key=_rank)
+                )
         return self._match(model, normalized, provider) or self._match(model, normalized, None)
 
     def _match(self, model: str, normalized: str, provider: str | None) -> Price | None:
-        for glob_provider, glob, spelled, key in self._globs:
-            if glob_provider == provider and (glob(model) or spelled(normalized)):
+        for glob_provider, matches_name, matches_spelling, key in self._globs:
+            if glob_provider == provider and (matches_name(model) or matches_spelling(normalized)):
                 return self.prices[key]
         return None
 

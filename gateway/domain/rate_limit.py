@@ -72,8 +72,8 @@ def compute_wait_s(tat: float, rate: tuple[int, int], cost: int, now_s: float) -
         return 0.0
     limit, burst = rate
     headroom_s = (burst - cost) * MINUTE_S / limit if cost < burst else 0.0
-    wait = tat - now_s - headroom_s
-    return wait if wait > _SLACK_S else 0.0
+    wait_s = tat - now_s - headroom_s
+    return wait_s if wait_s > _SLACK_S else 0.0
 
 
 def spend(tat: float, limit: int, cost: int, now_s: float) -> float:

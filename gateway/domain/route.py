@@ -79,10 +79,10 @@ class StepCondition:
         if self.min_prompt_tokens is not None and tokens < self.min_prompt_tokens:
             yield f"its prompt has about {tokens} tokens, and the step takes no fewer than {self.min_prompt_tokens}"
         for name in ("images", "tools", "stream"):
-            is_wanted, has = getattr(self, name), getattr(traits, name)
-            if is_wanted is not None and is_wanted is not has:
+            is_wanted, has_trait = getattr(self, name), getattr(traits, name)
+            if is_wanted is not None and is_wanted is not has_trait:
                 phrase = "is a stream" if name == "stream" else f"has {name}"
-                yield f"it {phrase}" if has else f"it {phrase.replace('is a', 'is no').replace('has', 'has no')}"
+                yield f"it {phrase}" if has_trait else f"it {phrase.replace('is a', 'is no').replace('has', 'has no')}"
 
 
 ANY_REQUEST = StepCondition()

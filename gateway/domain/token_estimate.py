@@ -61,8 +61,8 @@ def _make_table() -> bytes:
         (_LATIN, 0xC2, 0xCD), (_EUROPE, 0xCE, 0xD6), (_ARABIC, 0xD7, 0xDF), (_INDIC, 0xE0, 0xE1),
         (_SYMBOL, 0xE2, 0xE2), (_CJK, 0xE3, 0xE9), (_HANGUL, 0xEA, 0xED), (_SYMBOL, 0xEE, 0xEF), (_EMOJI, 0xF0, 0xF4),
     )  # fmt: skip
-    for kind, begin, end in ranges:
-        table[begin : end + 1] = kind * (end - begin + 1)
+    for char_class, begin, end in ranges:
+        table[begin : end + 1] = char_class * (end - begin + 1)
     return bytes(table)
 
 

@@ -130,10 +130,10 @@ def split_hours(since: int, until: int) -> list[TimeRange]:
     """Split the hours from ``since`` to ``until`` into whole days, and single hours before and after them."""
     first, last = -(-since // DAY_HOURS) * DAY_HOURS, until // DAY_HOURS * DAY_HOURS
     if first >= last:
-        stretches = [TimeRange(1, since, until)]
+        ranges = [TimeRange(1, since, until)]
     else:
-        stretches = [TimeRange(DAY_HOURS, first, last), TimeRange(1, since, first), TimeRange(1, last, until)]
-    return [stretch for stretch in stretches if stretch.since < stretch.until]
+        ranges = [TimeRange(DAY_HOURS, first, last), TimeRange(1, since, first), TimeRange(1, last, until)]
+    return [time_range for time_range in ranges if time_range.since < time_range.until]
 
 
 def sum_rows(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:

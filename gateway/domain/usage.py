@@ -296,24 +296,26 @@ def add_usages(usages: Sequence[Usage]) -> Usage:
     """Add the usages of several requests. The source is the least certain one."""
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in _COUNT_FIELDS}
     sources = {usage.source for usage in usages}
-    rare = (
+    details = (
         _add_details([usage.details or NO_USAGE_DETAILS for usage in usages])
         if any(usage.details for usage in usages)
         else None
     )
-    if rare is None and len(usages) > 1:
-        rare = UsageDetails(calls=len(usages))
+    if details is None and len(usages) > 1:
+        details = UsageDetails(calls=len(usages))
     return Usage(
-        **counts, source=next((source for source in _SOURCES_BY_CERTAINTY if source in sources), "none"), details=rare
+        **counts,
+        source=next((source for source in _SOURCES_BY_CERTAINTY if source in sources), "none"),
+        details=details,
     )
 
 
-def _add_details(rares: Sequence[UsageDetails]) -> UsageDetails:
+def _add_details(parts: Sequence[UsageDetails]) -> UsageDetails:
     """Add rare units. The tier is kept if it is the same in all, the cost if all report one."""
-    counts = {name: sum(getattr(rare, name) for rare in rares) for name in _DETAIL_COUNTS}
-    tiers, costs = {rare.tier for rare in rares}, [rare.cost_nanos for rare in rares if rare.cost_nanos is not None]
-    cost = sum(costs) if len(costs) == len(rares) else None
-    return UsageDetails(**counts, tier=rares[0].tier if len(tiers) == 1 else "", cost_nanos=cost)
+    counts = {name: sum(getattr(part, name) for part in parts) for name in _DETAIL_COUNTS}
+    tiers, costs = {part.tier for part in parts}, [part.cost_nanos for part in parts if part.cost_nanos is not None]
+    cost = sum(costs) if len(costs) == len(parts) else None
+    return UsageDetails(**counts, tier=parts[0].tier if len(tiers) == 1 else "", cost_nanos=cost)
 
 
 def without_cache(usage: Usage) -> Usage:

@@ -91,8 +91,8 @@ class CachedAnswers:
         return bool(end_user) and (
             started_at <= self._oldest_known_at
             or any(
-                started_at <= at and account in {None, account_id} and end_user in users
-                for at, account, users in self._known_deletions
+                started_at <= deleted_at and account in {None, account_id} and end_user in users
+                for deleted_at, account, users in self._known_deletions
             )
         )
 

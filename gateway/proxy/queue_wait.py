@@ -124,7 +124,7 @@ class QueueWait:
         client.open(EVENT_STREAM_TYPE, b": queued %d\n\n" % place)
 
     def _use_place(self, answer_id: str, now_s: int) -> Attempt | None:
-        """Start the attempt in the place that was given. None without one, or if the channel has failed since."""
+        """Start the attempt in the given place; return None without a place, or if the channel has failed since."""
         ticket = next((ticket for ticket in self._tickets if ticket.granted), None)
         if ticket is None:
             return None

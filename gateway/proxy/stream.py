@@ -86,8 +86,8 @@ class StreamTimeouts:
 
     def set_timer(self) -> None:
         """Set the deadline to the next possible expiry. Call this again once the response has begun."""
-        due, _ = self._find_deadline()
-        self.due_at = due if self.written_at is None else min(due, self.written_at + KEEPALIVE_AFTER_S)
+        deadline, _ = self._find_deadline()
+        self.due_at = deadline if self.written_at is None else min(deadline, self.written_at + KEEPALIVE_AFTER_S)
         self.timer.enter(self)
 
     def wait_for_whole(self) -> None:
@@ -102,15 +102,15 @@ class StreamTimeouts:
     def _find_deadline(self) -> tuple[float, str]:
         total = self._started + self._timeouts.total_s
         if self.event_at is None:
-            due, message = self._started + self._timeouts.first_byte_s, "The provider sent no event in time"
+            deadline, message = self._started + self._timeouts.first_byte_s, "The provider sent no event in time"
         else:
-            due, message = self.event_at + self._timeouts.idle_s, "The provider stopped sending events"
-        return (due, message) if due <= total else (total, "The provider took too long to finish")
+            deadline, message = self.event_at + self._timeouts.idle_s, "The provider stopped sending events"
+        return (deadline, message) if deadline <= total else (total, "The provider took too long to finish")
 
     def expire(self, now_s: float) -> None:
         """Give up if a timeout has expired, or send a comment if one is due; then set the next deadline."""
-        due, message = self._find_deadline()
-        if now_s >= due:
+        deadline, message = self._find_deadline()
+        if now_s >= deadline:
             self.stop()
             self._give_up(ProviderTimeout(message, phase="stream"))
             return
@@ -169,21 +169,21 @@ class ProviderStream:
 
         Raises ``ProviderError``; then nothing has been sent to the client.
         """
-        pumped, succeeded = PumpResult.PAUSED, False
+        pump_result, succeeded = PumpResult.PAUSED, False
         try:
             try:
                 with Timeout(self.timeouts.timer, self.timeouts.find_silence_s()) if comments else nullcontext():
-                    pumped = await self.response.pump(self._buffer)
+                    pump_result = await self.response.pump(self._buffer)
                     # Inlined here and in ``_push``: calling ``is_heavy`` would cost one more call per request.
                     if isinstance(self.transform, _READ_ASIDE) and self.transform.heavy:
-                        pumped = await self._buffer_large(pumped)
+                        pump_result = await self._buffer_large(pump_result)
             except TimeoutError:
                 self.held.append(KEEPALIVE)
                 if isinstance(self.transform, _READ_ASIDE):  # a thread may have finished an event meanwhile
                     self.held.append(self.transform.write())
             if self.transform.error is not None:
                 raise self.transform.error
-            if pumped is PumpResult.ENDED:
+            if pump_result is PumpResult.ENDED:
                 self.held.append(await self.finish())
             if self.transform.closed and self.transform.empty:
                 raise ProviderBadResponse("The provider's stream has no answer")
@@ -292,12 +292,14 @@ class ProviderStream:
             or self.is_heavy
         )
 
-    async def _buffer_large(self, pumped: PumpResult) -> PumpResult:
-        while pumped is PumpResult.PAUSED and isinstance(self.transform, _READ_ASIDE) and self.transform.heavy:
-            pumped = await self.pump_large(self.transform, self.held.append)
-            if pumped is PumpResult.PAUSED and not (self.transform.events or self.transform.closed or self.is_heavy):
-                pumped = await self.response.pump(self._buffer)
-        return pumped
+    async def _buffer_large(self, pump_result: PumpResult) -> PumpResult:
+        while pump_result is PumpResult.PAUSED and isinstance(self.transform, _READ_ASIDE) and self.transform.heavy:
+            pump_result = await self.pump_large(self.transform, self.held.append)
+            if pump_result is PumpResult.PAUSED and not (
+                self.transform.events or self.transform.closed or self.is_heavy
+            ):
+                pump_result = await self.response.pump(self._buffer)
+        return pump_result
 
 
 class OpenStream:

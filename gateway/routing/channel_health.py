@@ -22,9 +22,15 @@ if TYPE_CHECKING:  # imported by gateways that balance by measurement
     from gateway.routing.performance import Performance
 
 Health = Literal["untested", "healthy", "failing", "cooling_down", "recovering", "draining", "disabled"]
-"""The health of a channel or of a key, in this order: the provider has not been asked yet; it answers; it does not
-answer, or rejects the key (of a channel: every key); the circuit breaker is open; there is a reduced share of requests
-after a failure; an operator has disabled the channel, and requests are still running; none is running.
+"""The health of a channel or of a key.
+
+- ``untested``: the provider has not been asked yet
+- ``healthy``: the provider answers
+- ``failing``: the provider does not answer, or rejects the key (of a channel: every key)
+- ``cooling_down``: the circuit breaker is open
+- ``recovering``: the channel or key gets a reduced share of requests after a failure
+- ``draining``: an operator has disabled it, and requests are still running
+- ``disabled``: an operator has disabled it, and no request is running
 
 A key is never better than its channel: a key of a channel that gets no requests has the health of the channel."""
 

@@ -69,19 +69,19 @@ def assign_priorities(priorities: Sequence[int | None]) -> list[int]:
     equal ones, because their order cannot be chosen. Raises ``NoCapacity``.
     """
     assigned_priorities: list[int] = []
-    waiting = 0
+    unplaced_count = 0
     upper = MAX_PRIORITY + 1
     for place, lower in enumerate(priorities):
         if lower is None:
-            waiting += 1
+            unplaced_count += 1
             continue
-        first = place - waiting
-        if upper - lower <= waiting and not (waiting == 0 and upper == lower):
+        first = place - unplaced_count
+        if upper - lower <= unplaced_count and not (unplaced_count == 0 and upper == lower):
             raise NoCapacity([*([first - 1] if first else []), place])
-        assigned_priorities += [lower + number for number in range(waiting, -1, -1)]
-        upper, waiting = lower, 0
+        assigned_priorities += [lower + number for number in range(unplaced_count, -1, -1)]
+        upper, unplaced_count = lower, 0
     if not assigned_priorities:
-        return list(range(waiting - 1, -1, -1))
-    if upper - waiting < MIN_PRIORITY:
+        return list(range(unplaced_count - 1, -1, -1))
+    if upper - unplaced_count < MIN_PRIORITY:
         raise NoCapacity([len(assigned_priorities) - 1])
-    return assigned_priorities + [upper - number for number in range(1, waiting + 1)]
+    return assigned_priorities + [upper - number for number in range(1, unplaced_count + 1)]

@@ -135,13 +135,13 @@ class ChannelQueue:
         if self._is_shut(running, is_batch=is_batch) or not self._may_load(model, running):
             return False
         line = self._find_urgent_line()
-        ahead = [ticket for ticket in self._tickets if is_batch or not ticket.is_batch or ticket is line]
-        if not ahead:
+        tickets_ahead = [ticket for ticket in self._tickets if is_batch or not ticket.is_batch or ticket is line]
+        if not tickets_ahead:
             return True
         if is_batch or not self.settings.one_model:
             return False
         # Those who wait need another model, which is not loaded before its turn.
-        return self._find_overdue(ahead) is None and all(ticket.model != model for ticket in ahead)
+        return self._find_overdue(tickets_ahead) is None and all(ticket.model != model for ticket in tickets_ahead)
 
     def take_next(self, running: int) -> Ticket | None:
         """Remove the next request from the queue and return it with its place granted.
@@ -206,13 +206,15 @@ class ChannelQueue:
         Without a ticket, the request is an interactive one behind all other interactive ones.
         """
         if ticket is None:
-            ahead = sum(not queued_ticket.is_batch for queued_ticket in self._tickets)
+            count_ahead = sum(not queued_ticket.is_batch for queued_ticket in self._tickets)
         else:
             tickets = sorted([*self._tickets, ticket], key=lambda queued_ticket: queued_ticket.entered_at)
-            ahead = next(number for number, queued_ticket in enumerate(self._order(tickets)) if queued_ticket is ticket)
+            count_ahead = next(
+                number for number, queued_ticket in enumerate(self._order(tickets)) if queued_ticket is ticket
+            )
         answer_s = ASSUMED_ANSWER_S if self._answer_s is None else self._answer_s
         # Longer than usual without a change: the answers that run now are longer ones.
-        return (ahead + 1) * max(answer_s, self._clock() - self._changed_at) / self.places
+        return (count_ahead + 1) * max(answer_s, self._clock() - self._changed_at) / self.places
 
     def _is_shut(self, running: int, *, is_batch: bool) -> bool:
         places = self.places - compute_reserve(self.places) if is_batch else self.places

@@ -119,11 +119,11 @@ class KeyState:
 
     def find_wait_s(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> float | None:
         """Return the seconds until the key may be used, ignoring rate limits. None while a trial runs."""
-        wait = self.breaker.find_wait_s(now_s)
-        if wait is None or not self.circuits:
-            return wait
+        wait_s = self.breaker.find_wait_s(now_s)
+        if wait_s is None or not self.circuits:
+            return wait_s
         circuits_wait_s = self.circuits.find_wait_s(endpoint_key, account_id, now_s)
-        return None if circuits_wait_s is None else max(wait, circuits_wait_s)
+        return None if circuits_wait_s is None else max(wait_s, circuits_wait_s)
 
     def find_limit_s(self, model: str, account_id: int, now_s: float) -> float:
         """Return the seconds until the provider's rate limit on ``model`` for an account ends; 0 without a limit."""
@@ -276,11 +276,11 @@ class ChannelState:
 
     def find_obstacle(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> tuple[Obstacle, float] | None:
         """Return why the channel is unavailable, and for how many seconds; None if it is available."""
-        for wait in (self.breaker.find_wait_s(now_s), self.circuits.find_wait_s(endpoint_key, account_id, now_s)):
-            if wait is None:
+        for wait_s in (self.breaker.find_wait_s(now_s), self.circuits.find_wait_s(endpoint_key, account_id, now_s)):
+            if wait_s is None:
                 return "recovering", TRIAL_WAIT_S
-            if wait > 0:
-                return "cooling_down", wait
+            if wait_s > 0:
+                return "cooling_down", wait_s
         return self._find_limit(endpoint_key, now_s) or self._find_key_trouble(endpoint_key, account_id, now_s)
 
     def find_obstacle_beyond_places(
@@ -302,24 +302,24 @@ class ChannelState:
 
     def _find_rate_limit(self, now_s: float) -> tuple[Obstacle, float] | None:
         rpm = self.channel.rpm
-        if rpm is not None and (wait := compute_wait_s(self.tat, (rpm, compute_smooth_burst(rpm)), 1, now_s)):
-            return "rate", wait
+        if rpm is not None and (wait_s := compute_wait_s(self.tat, (rpm, compute_smooth_burst(rpm)), 1, now_s)):
+            return "rate", wait_s
         return None
 
     def _find_key_trouble(
         self, endpoint_key: EndpointKey, account_id: int, now_s: float
     ) -> tuple[Obstacle, float] | None:
         obstacle: Obstacle = "keys"
-        nearest = math.inf
+        min_wait_s = math.inf
         for key in self.keys:
             limit_s = key.find_limit_s(endpoint_key[1], account_id, now_s)
-            wait = key.find_wait_s(endpoint_key, account_id, now_s)
+            wait_s = key.find_wait_s(endpoint_key, account_id, now_s)
             if not limit_s:
-                if wait == 0.0:
+                if wait_s == 0.0:
                     return None
                 obstacle = "refused"
-            nearest = min(nearest, max(limit_s, TRIAL_WAIT_S if wait is None else wait))
-        return obstacle, nearest
+            min_wait_s = min(min_wait_s, max(limit_s, TRIAL_WAIT_S if wait_s is None else wait_s))
+        return obstacle, min_wait_s
 
     def find_share(self, endpoint_key: EndpointKey, account_id: int, now_s: float, rules: BreakerSettings) -> float:
         """Return the share of its usual requests that the channel should get while it warms up."""
@@ -371,15 +371,17 @@ class ChannelState:
             if is_free:
                 return preferred_key
         count, turn = len(self.keys), self.turn
-        nearest, best_index = math.inf, turn
+        min_wait_s, best_index = math.inf, turn
         for step in range(count):
             number = (turn + step) % count
             key = self.keys[number]
-            wait = key.find_wait_s(endpoint_key, account_id, now_s)
-            wait = max(TRIAL_WAIT_S if wait is None else wait, key.find_limit_s(endpoint_key[1], account_id, now_s))
-            if wait < nearest:
-                nearest, best_index = wait, number
-            if not wait:
+            wait_s = key.find_wait_s(endpoint_key, account_id, now_s)
+            wait_s = max(
+                TRIAL_WAIT_S if wait_s is None else wait_s, key.find_limit_s(endpoint_key[1], account_id, now_s)
+            )
+            if wait_s < min_wait_s:
+                min_wait_s, best_index = wait_s, number
+            if not wait_s:
                 break
         self.turn = (best_index + 1) % count
         return self.keys[best_index]

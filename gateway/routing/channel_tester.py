@@ -172,9 +172,9 @@ class ChannelTester:
         reported_answer, chat_report = (failed_answers or answers)[0], None
         if request and (not failed_answers or not reported_answer.requested):
             reported_answer, chat_report = await self.ask_chat(channel, answers[0], model)
-        passing = next((answer for answer in answers if answer.passes), reported_answer)
+        passing_answer = next((answer for answer in answers if answer.passes), reported_answer)
         self.record(
-            channel, reported_answer if chat_report else passing, answers
+            channel, reported_answer if chat_report else passing_answer, answers
         )  # one working key is enough for the channel
         results = [
             KeyTestResult(format_last4(key), answer.passes, _read_error(answer), _count_models(answer))

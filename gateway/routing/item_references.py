@@ -47,7 +47,7 @@ def measure_references(items: Any, bodies_by_id: Mapping[str, Body]) -> int:
 def replace_references(items: list[Any], bodies_by_id: Mapping[str, Body]) -> list[Any]:
     """Return ``items`` with references replaced by items of ``bodies_by_id``. Raises ``NotFound`` for any other."""
     new_items = []
-    for at, item in enumerate(items):
+    for index, item in enumerate(items):
         item_id = _read_reference(item)
         if item_id is None or _OWN_ID_PATTERN.fullmatch(item_id) is None:
             new_items.append(item)
@@ -55,7 +55,7 @@ def replace_references(items: list[Any], bodies_by_id: Mapping[str, Body]) -> li
             new_items.append(bodies_by_id[item_id])
         else:
             message = f"Item with id {item_id!r} not found: send the item itself, or keep its response with 'store'"
-            raise NotFound(message, param=f"input[{at}]", should_retry=False)
+            raise NotFound(message, param=f"input[{index}]", should_retry=False)
     return new_items
 
 

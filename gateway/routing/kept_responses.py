@@ -280,13 +280,15 @@ class KeptResponses:
         stored = None
         while stored is None:
             own_input = inference.body.get("input") if turn is None else turn.input
-            large = inference.large or len(response.body) > MAX_ON_LOOP
-            sized = await run_in_thread(_add_items, response, own_input) if large else _add_items(response, own_input)
-            needed_bytes = (sized.body_memory or 0) + (sized.items_memory or 0)
+            is_large = inference.large or len(response.body) > MAX_ON_LOOP
+            sized_response = (
+                await run_in_thread(_add_items, response, own_input) if is_large else _add_items(response, own_input)
+            )
+            needed_bytes = (sized_response.body_memory or 0) + (sized_response.items_memory or 0)
             if needed_bytes > self._budget.max_loan_bytes:
                 raise RequestTooLarge("the conversation is too long")
             before_id = None if turn is None else turn.before_id
-            stored = await self._store.put_response(attrs.evolve(sized, before_id=before_id))
+            stored = await self._store.put_response(attrs.evolve(sized_response, before_id=before_id))
             turn = None  # if the response before is gone, the next state has the whole conversation
         await self._make_room(stored)
 
@@ -350,8 +352,10 @@ def _read_turns(loaded_responses: Sequence[KeptResponse], last_id: str | None) -
 
 
 def _extend(inference: InferenceRequest, before_id: str, items: list[Body]) -> InferenceRequest:
-    longer = [*items, *_list_items(inference.body.get("input"))]
-    body = {name: value for name, value in inference.body.items() if name != "previous_response_id"} | {"input": longer}
+    longer_input = [*items, *_list_items(inference.body.get("input"))]
+    body = {name: value for name, value in inference.body.items() if name != "previous_response_id"} | {
+        "input": longer_input
+    }
     return attrs.evolve(parse_responses_inference(body), continues=before_id, compaction=inference.compaction)
 
 

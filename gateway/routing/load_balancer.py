@@ -377,9 +377,11 @@ class LoadBalancer:
             prompt=prompt if error.may_be_prompt else None,
         )
         circuits = slot.state.circuits
-        tripped = circuits.record_failure(slot.endpoint_key, slot.account_id, slot.started or _NOTHING_BEGUN, failure)
-        if tripped is not None:
-            self._log_tripped(slot, tripped, failure.at)
+        tripped_breaker = circuits.record_failure(
+            slot.endpoint_key, slot.account_id, slot.started or _NOTHING_BEGUN, failure
+        )
+        if tripped_breaker is not None:
+            self._log_tripped(slot, tripped_breaker, failure.at)
 
     def _log_tripped(self, slot: ChannelSlot, breaker: CircuitBreaker, now_s: float) -> None:
         state, cooldown_s = slot.state, round(breaker.until - now_s, 1)
@@ -418,19 +420,19 @@ class LoadBalancer:
         if key.breaker.state == "half_open" and key.breaker.generation == slot.key_generation:
             key.breaker.trip(now_s, rules, reason=error.message, rng=self._rng())
         failure = Failure(now_s, rules, error.message, self._rng())
-        tripped = key.circuits.record_failure(
+        tripped_breaker = key.circuits.record_failure(
             slot.endpoint_key, slot.account_id, slot.key_started or _NOTHING_BEGUN, failure
         )
-        if tripped is None:
+        if tripped_breaker is None:
             return
         number = next((number for number, key_state in enumerate(slot.state.keys, 1) if key_state is key), 0)
         log.warning(
             "key_tripped",
             channel=slot.state.channel.name,
-            model=None if tripped is key.breaker else slot.endpoint_key[1],
+            model=None if tripped_breaker is key.breaker else slot.endpoint_key[1],
             error=error.message,
             reason=f"key {number} of {len(slot.state.keys)}",
-            cooldown_s=round(tripped.until - now_s, 1),
+            cooldown_s=round(tripped_breaker.until - now_s, 1),
         )
 
     def release(self, slot: ChannelSlot) -> None:

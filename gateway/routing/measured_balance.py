@@ -124,8 +124,8 @@ def compute_chances(candidates: Sequence[Candidate[T]], scores: Sequence[Score],
         if total <= first.weight:
             continue  # the others have no weight, and are not drawn
         chance_of_pair = first.weight / total * second.weight / (total - first.weight)
-        better = _pick_better((first, second), (scores[i], scores[j]), last)
-        chances[i if better is first else j] += (1 - EXPLORED_SHARE) * chance_of_pair
+        better_candidate = _pick_better((first, second), (scores[i], scores[j]), last)
+        chances[i if better_candidate is first else j] += (1 - EXPLORED_SHARE) * chance_of_pair
     return chances
 
 

@@ -50,7 +50,7 @@ class ModelCatalog:
         """Replace the channels. A known channel keeps its model list unless its server or declared models changed."""
         self.state = object()
         before = {channel.name: channel for channel in self._channels}
-        offered, synced = self._models_by_channel, self._sync_statuses
+        offered, sync_statuses = self._models_by_channel, self._sync_statuses
         self._channels, self._models_by_channel, self._sync_statuses = tuple(channels), {}, {}
         now_s = int(self._clock())
         self._since_s = {channel.name: self._since_s.get(channel.name, now_s) for channel in self._channels}
@@ -67,7 +67,7 @@ class ModelCatalog:
                 if channel.keeps(name)
             }
             self._models_by_channel[channel.name] = kept_models
-            self._sync_statuses[channel.name] = synced[channel.name]
+            self._sync_statuses[channel.name] = sync_statuses[channel.name]
 
     def _declare(self, channel: Channel) -> dict[str, ModelInfo] | None:
         if channel.sync:

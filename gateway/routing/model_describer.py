@@ -1,7 +1,7 @@
 """Describes models for callers: what they can do, and what they cost the group of a key.
 
 A property is taken from the configuration (``[[model]]``), else from the list of the channel's provider, else from the
-gateway's own tables. Servers on the operator's own machines set the context window themselves, so no table tells it.
+gateway's own tables. Servers on the operator's own machines set the context window themselves, so no table contains it.
 """
 
 import asyncio

@@ -116,7 +116,7 @@ def parse_show_answer(answer: Mapping[str, Any]) -> ModelDescription:
         None,
         sort_modalities(["text", *(["image"] if "vision" in capabilities else [])]),
         ("text",),
-        sort_features(name for name, has in features.items() if has),
+        sort_features(name for name, has_feature in features.items() if has_feature),
     )
 
 
@@ -147,7 +147,9 @@ def parse_props(answer: Mapping[str, Any]) -> ModelDescription:
         "image": reported_modalities.get("vision") is True,
         "audio": reported_modalities.get("audio") is True,
     }
-    return ModelDescription(None, window, None, sort_modalities(name for name, has in names.items() if has))
+    return ModelDescription(
+        None, window, None, sort_modalities(name for name, has_modality in names.items() if has_modality)
+    )
 
 
 _DETAIL_FINDERS: Mapping[

@@ -45,11 +45,11 @@ def allows(channel: Channel, name: str) -> bool:
 
 def keep_allowing(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> list[Target]:
     """Keep the channels that accept objects not made through the gateway. Raises ``NotFound``."""
-    for field, where in foreign:
+    for field, param in foreign:
         names = (field, *_IMPLIED_BY.get(field, ()))
         allowing_targets = [target for target in targets if any(allows(target.channel, name) for name in names)]
         if targets and not allowing_targets:
-            raise make_not_found(where, field)
+            raise make_not_found(param, field)
         targets = allowing_targets
     return targets
 

@@ -322,17 +322,19 @@ class Router:
                 if self.pricing.unpriced == "refuse" and not self._has_price(model, caller):
                     self.pricing.check_priced(caller, model)
                 return
-            serving = self.catalog.list_serving_channels(model, caller)
-            providers = [(PROVIDERS[channel.provider], channel.upstream_model(model)) for channel, _ in serving]
-            for channel, _ in serving:
+            serving_channels = self.catalog.list_serving_channels(model, caller)
+            providers = [
+                (PROVIDERS[channel.provider], channel.upstream_model(model)) for channel, _ in serving_channels
+            ]
+            for channel, _ in serving_channels:
                 upstream_model = channel.upstream_model(model)
                 variant = find_refused_variant(channel, PROVIDERS[channel.provider], upstream_model)
                 if variant is not None:
                     raise refuse_variant(model, variant)
             raise refuse_operation(model, inference.operation, providers)
         group = caller.key.group
-        whom = "API keys without a group" if group is None else f"the group {group!r} of this API key"
-        raise GroupNotAllowed(f"The model {model!r} is not available to {whom}", param="model", should_retry=False)
+        keys_text = "API keys without a group" if group is None else f"the group {group!r} of this API key"
+        raise GroupNotAllowed(f"The model {model!r} is not available to {keys_text}", param="model", should_retry=False)
 
 
 def _find_endpoint(

@@ -46,21 +46,21 @@ def choose(
     the same channel. Without a key ``pick`` decides among several equals, or else weight and load. ``rng`` are two
     random numbers from 0 to below 1.
     """
-    equals = _list_best(candidates)
-    lower = _list_lower(candidates, equals)
-    if lower and (best_share := max(candidate.share for candidate in equals)) < 1:
+    equal_candidates = _list_best(candidates)
+    lower = _list_lower(candidates, equal_candidates)
+    if lower and (best_share := max(candidate.share for candidate in equal_candidates)) < 1:
         # While the highest priority warms up, its other requests go to the next lower priority.
         if rng[1] >= best_share:
             return choose(lower, affinity_key, (rng[0], (rng[1] - best_share) / (1 - best_share)), pick=pick)
         rng = rng[0], rng[1] / best_share
-    if len(equals) <= 1:
-        return equals[0].item if equals else None
+    if len(equal_candidates) <= 1:
+        return equal_candidates[0].item if equal_candidates else None
     if affinity_key is not None:
-        return max(equals, key=lambda candidate: _score(candidate, affinity_key)).item
+        return max(equal_candidates, key=lambda candidate: _score(candidate, affinity_key)).item
     if pick is not None:
-        return pick(equals, rng).item
-    first = draw_by_weight(equals, rng[0])
-    second = draw_by_weight([candidate for candidate in equals if candidate is not first], rng[1])
+        return pick(equal_candidates, rng).item
+    first = draw_by_weight(equal_candidates, rng[0])
+    second = draw_by_weight([candidate for candidate in equal_candidates if candidate is not first], rng[1])
     # Take the second only if it would be, with this request, no busier than the first is without it. With few requests,
     # other comparisons would leave a channel of low weight idle, or flood it.
     takes_second = (second.running + 1) * first.weight <= first.running * second.weight
@@ -69,15 +69,15 @@ def choose(
 
 def _list_best(candidates: Sequence[Candidate[T]]) -> list[Candidate[T]]:
     """Return the candidates of the highest priority: among the certain ones if there are any, else among the others."""
-    best: tuple[bool, int] | None = None
-    equals: list[Candidate[T]] = []
+    best_rank: tuple[bool, int] | None = None
+    equal_candidates: list[Candidate[T]] = []
     for candidate in candidates:
         rank = candidate.is_certain, candidate.priority
-        if best is None or rank > best:
-            best, equals = rank, [candidate]
-        elif rank == best:
-            equals.append(candidate)
-    return equals
+        if best_rank is None or rank > best_rank:
+            best_rank, equal_candidates = rank, [candidate]
+        elif rank == best_rank:
+            equal_candidates.append(candidate)
+    return equal_candidates
 
 
 def _list_lower(candidates: Sequence[Candidate[T]], best: Sequence[Candidate[T]]) -> list[Candidate[T]]:

@@ -145,9 +145,9 @@ class StepList(TargetList):
         return self._leave_step(self._failure_causes)
 
     def rank(self) -> Sequence[Target]:
-        ranked = super().rank()
-        ahead = self._list_later() | {self._step}
-        return [target for target in ranked if get_place(target).step in ahead]
+        ranked_targets = super().rank()
+        steps_ahead = self._list_later() | {self._step}
+        return [target for target in ranked_targets if get_place(target).step in steps_ahead]
 
     def next(self, failed_attempt: Attempt) -> Attempt | None:
         return None if self._is_late() else super().next(failed_attempt)
@@ -175,14 +175,14 @@ class StepList(TargetList):
 
     def drop_dearer(self, room_nanos: int) -> bool:
         """Drop the targets that cost more than ``room_nanos``. Return whether any was dropped and a step is left."""
-        cheap = [target for target in self.targets if target.find_reservation(self._inference) <= room_nanos]
-        if len(cheap) == len(self.targets):
+        cheap_targets = [target for target in self.targets if target.find_reservation(self._inference) <= room_nanos]
+        if len(cheap_targets) == len(self.targets):
             return False
         self._too_expensive_steps |= {get_place(target).step for target in self.targets}
-        self._too_expensive_steps -= {get_place(target).step for target in cheap}
-        self.targets = cheap
+        self._too_expensive_steps -= {get_place(target).step for target in cheap_targets}
+        self.targets = cheap_targets
         self._first = None
-        return any(get_place(target).step == self._step for target in cheap) or self._leave_step({"budget"})
+        return any(get_place(target).step == self._step for target in cheap_targets) or self._leave_step({"budget"})
 
     @property
     def is_any_open(self) -> bool:
@@ -190,8 +190,8 @@ class StepList(TargetList):
 
     def list_ahead(self) -> list[Target]:
         """Return the targets of the open step and of the later ones."""
-        ahead = self._list_later() | {self._step}
-        return [target for target in self.targets if get_place(target).step in ahead]
+        steps_ahead = self._list_later() | {self._step}
+        return [target for target in self.targets if get_place(target).step in steps_ahead]
 
     def list_queued_targets(self) -> Sequence[Target]:
         return () if self._step in self._waited_steps else super().list_queued_targets()
@@ -433,12 +433,12 @@ def make_step_list(
         )
         target_list.balance = step.balance
         return target_list
-    fitting = keep_fitting_targets(targets, inference) if targets else []
-    if not fitting and OPERATIONS[inference.operation].counts_only:  # the gateway estimates
+    fitting_targets = keep_fitting_targets(targets, inference) if targets else []
+    if not fitting_targets and OPERATIONS[inference.operation].counts_only:  # the gateway estimates
         return TargetList((), inference, load_balancer, account_id=account_id)
     is_remix = inference.video is not None and inference.video.remix_of is not None
     return StepList(
-        fitting,
+        fitting_targets,
         inference,
         load_balancer,
         options=options,

@@ -134,8 +134,8 @@ class TargetList:
         best_by_channel: dict[int, Target] = {}
         for target in self.targets:
             if target.state.queue is not None and self._may_wait_for(target):
-                best = best_by_channel.setdefault(id(target.state), target)
-                if target.losses < best.losses:
+                best_target = best_by_channel.setdefault(id(target.state), target)
+                if target.losses < best_target.losses:
                     best_by_channel[id(target.state)] = target
         return sorted(best_by_channel.values(), key=lambda target: (target.losses, -target.channel.priority))
 
@@ -390,8 +390,8 @@ class TargetList:
         if len(open_targets) <= 1:
             return open_targets[0] if open_targets else None
         if self._graded:
-            fewest = min(target.losses for target in open_targets)
-            open_targets = [target for target in open_targets if target.losses == fewest]
+            min_losses = min(target.losses for target in open_targets)
+            open_targets = [target for target in open_targets if target.losses == min_losses]
         return self._pick(open_targets)
 
     def _pick(self, targets: Sequence[Target]) -> Target:

@@ -311,7 +311,9 @@ def _is_name(host: str) -> bool:
 
 def may_be_public(name: str) -> bool:
     """Return whether a name may belong to a public server. Without a dot it may not: resolvers complete it."""
-    dotted = f".{name.removesuffix('.')}"
+    dotted_name = f".{name.removesuffix('.')}"
     return (
-        dotted.count(".") > 1 and _is_name(name) and not any(dotted.endswith(f".{suffix}") for suffix in _PRIVATE_NAMES)
+        dotted_name.count(".") > 1
+        and _is_name(name)
+        and not any(dotted_name.endswith(f".{suffix}") for suffix in _PRIVATE_NAMES)
     )

@@ -26,7 +26,7 @@ MIN_PAUSE_S = 0.05
 RENEW_INTERVAL_S = CLAIM_MS / 1000 / 4
 LOST_CLAIMS_INTERVAL_S = 60.0
 MAX_CLAIMED_JOBS = 400
-"""Maximum of jobs claimed at once."""
+"""Maximum number of jobs claimed at once."""
 CRASH_PAUSE_MS = 2_000
 MAX_FETCHES = 4
 """Concurrent downloads per channel."""

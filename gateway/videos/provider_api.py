@@ -261,10 +261,10 @@ class VideoProviderApi:
         try:
             return await self.open(access, job, variant, byte_range)
         except (ProviderContentGone, ProviderBadResponse):
-            clue = await self._find_content_ref(access, job)
-            if clue is None or clue == job.clue:
+            content_ref = await self._find_content_ref(access, job)
+            if content_ref is None or content_ref == job.clue:
                 raise
-            return await self.open(access, attrs.evolve(job, clue=clue), variant, byte_range)
+            return await self.open(access, attrs.evolve(job, clue=content_ref), variant, byte_range)
 
     async def _find_content_ref(self, access: ProviderAccess, job: VideoJob) -> str | None:
         """Return the provider's current reference to the content; None if the provider gives none."""

@@ -95,12 +95,12 @@ class VideoTracker:
             message = f"The provider answered {count} times without a usable status; the last time: {error.message}"
             await self._jobs.fail(job, VideoError(ANSWER_UNUSABLE_CODE, message))
             return None
-        postponed = await self._postpone(job, error, TIMEOUT_ERROR)
-        if postponed is not None:
+        postponed_job = await self._postpone(job, error, TIMEOUT_ERROR)
+        if postponed_job is not None:
             self._unusable_answers[job.id] = count
             if len(self._unusable_answers) > MAX_COUNTED_JOBS:  # cancelled jobs leave their counts here
                 del self._unusable_answers[next(iter(self._unusable_answers))]
-        return postponed
+        return postponed_job
 
     async def _postpone_without_channel(self, job: VideoJob) -> VideoJob | None:
         """Return the job, postponed because its channel is missing, or None if the job has ended.
