@@ -26,7 +26,7 @@ MAX_RETRIES = 10
 MAX_RETRY_WAIT_S = 60.0
 _PARALLEL = 4
 _TIMEOUT_S = 900.0
-"""Timeout of one answer, which a provider may take minutes for."""
+"""Timeout of one answer, in seconds: a provider may take minutes for an answer."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _MARKS = {"same": " ", "old": "-", "new": "+"}
 RUNS = (

@@ -72,7 +72,7 @@ class Account:
 
     @property
     def timezone(self) -> str | None:
-        """The name of the time zone, of the next one if a change is due; None: UTC."""
+        """The name of the time zone, or of the next zone if a change is due; None: UTC."""
         return self.zones[-1][1] if self.zones and self.zones[-1][1] != "UTC" else None
 
 

@@ -461,7 +461,7 @@ def reserve_all(
 
 
 def _find_last_to_reset(balances: Sequence[AnyBalance], nanos: int, day: UtcDay) -> AnyBalance:
-    """Return, of the balances with less than ``nanos`` left, the one whose period ends last. There must be one."""
+    """Return the balance whose period ends last among those with less than ``nanos`` left. There must be one."""
     available = [(balance, balance.find_room(day)) for balance in balances]
     return max(
         (balance for balance, room in available if room is not None and room < nanos),

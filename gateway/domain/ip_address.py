@@ -59,7 +59,7 @@ def find_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence[N
     unknown: any client can forge the entries to the left of it.
 
     Args:
-        peer: the socket's address; None if it has none (a Unix socket), which no network vouches for.
+        peer: the socket's address; None if the socket has none (a Unix socket).
         forwarded: the ``X-Forwarded-For`` lines in the order of the request.
         trusted: the proxies whose entries are believed.
 

@@ -150,7 +150,7 @@ class LeasedLimitBalance(LeasedBalance):
         self.store_nanos, self.first_slice_s = answer.room_nanos or 0, answer.first_slice_s
 
     def claim(self, unposted_nanos: int) -> LeaseClaim:
-        """As ``LeasedBalance.claim``; the idle credit is given up, since the store does not know the cap."""
+        """Return the claim as ``LeasedBalance`` does, but without idle credit: the store does not know the cap."""
         return attrs.evolve(super().claim(unposted_nanos), idle_nanos=0, terms=self._build_terms())
 
     def describe(self, day: UtcDay) -> LimitBalance:  # noqa: ARG002 - the book has the window

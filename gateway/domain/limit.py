@@ -150,7 +150,7 @@ def rename_charges(text: str, names: Collection[str], new_name: str) -> str:
 
 
 def find_window_start(counter: str, now_s: float) -> int:
-    """Return the start of the window of a ``Limit.counter`` that ``now_s`` is in; of the slice if it is rolling."""
+    """Return the start of the window of a ``Limit.counter`` that ``now_s`` is in; of the slice for a rolling window."""
     window, timezone = counter.rsplit("|", 2)[1:]
     return parse_window(window).find(now_s, ZoneInfo(timezone))[0]
 

@@ -86,7 +86,8 @@ class PerformanceView:
 class ChannelKeyView:
     """A key of a channel. ``measured`` is empty unless something balances by measurement.
 
-    ``state`` is the state of the key's circuit breaker; ``health`` also tells what the channel's means for the key.
+    ``state`` is the state of the key's circuit breaker; ``health`` also includes what the channel's health means for
+    the key.
     """
 
     number: Count

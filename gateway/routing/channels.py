@@ -457,7 +457,7 @@ def find_field(error: ProviderError) -> str:
 
 
 def _build_change(before: Channel, after: Channel) -> str:
-    """Return the changed fields for the audit log; of a secret field, only the fact that it changed."""
+    """Return the changed fields for the audit log; for a secret field, only the fact that it changed."""
     return build_change(*({**build_channel_fields(version), **build_secrets(version)} for version in (before, after)))
 
 

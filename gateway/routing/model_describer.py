@@ -67,7 +67,7 @@ class DescribedModel:
 
 
 class DescriptionSource(NamedTuple):
-    """What descriptions depend on besides the models of the channels. Each is replaced, never changed in place."""
+    """What descriptions depend on besides the models of the channels. Objects are replaced, never changed."""
 
     pricing: PricingPolicy
     routes: Mapping[str, Route]

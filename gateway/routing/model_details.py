@@ -25,7 +25,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.upstream.interface import HttpClient
 
 MAX_MODELS = 200
-"""Models that are asked for one by one; of further ones only the name is known."""
+"""Maximum number of models that are asked for one by one; of further models, only the name is known."""
 _MAX_CONCURRENT = 4
 _MAX_BYTES = 4 * 1024 * 1024
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)

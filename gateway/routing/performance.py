@@ -11,7 +11,7 @@ from gateway.domain.usage import Usage
 HALF_LIFE_REQUESTS = 30
 HALF_LIFE_S = 300.0
 MIN_REQUESTS = 0.1
-"""The weight, in requests, below which an average says nothing any more."""
+"""The weight, in requests, below which an average counts as unknown."""
 _HALF = 0.5
 
 

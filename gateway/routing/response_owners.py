@@ -68,7 +68,7 @@ class ResponseOwners:
         return owner_by_id
 
     async def locate(self, response_id: str, account_id: int) -> KeptResponse | ResponseOwner | None:
-        """Return an account's response: the kept one, or the owner record of one at a provider; None if unknown."""
+        """Return an account's kept response, or the owner record of a response at a provider; None if unknown."""
         for pause_s in (None, *self.pauses_s):
             if pause_s is not None:
                 await asyncio.sleep(pause_s)

@@ -278,9 +278,10 @@ class TargetList:
         return list(attempts)
 
     def keep_affordable(self, room_nanos: int) -> Sequence[Target]:  # noqa: ARG002 - for the steps of a route
-        """Return the targets that may serve the request although the caller cannot afford all of them: none.
+        """Return the targets that may serve the request although the caller cannot afford all of them.
 
-        The targets of one model share a reservation. A route passes over its expensive steps, see ``step_list.py``.
+        Here, there are none: the targets of one model share a reservation. A route passes over its expensive steps, see
+        ``step_list.py``.
         """
         return ()
 
@@ -366,7 +367,7 @@ class TargetList:
         return self.is_open
 
     def next(self, failed_attempt: Attempt) -> Attempt | None:
-        """Start the attempt after ``failed_attempt``. Return None if no channel can take the request any more."""
+        """Start the attempt after ``failed_attempt``. Return None if no channel can take the request."""
         identity, next_target = failed_attempt.translator.identity, self._next_target
         self._next_target, self.pause_s = None, 0.0
         if next_target is not None and (

@@ -76,8 +76,8 @@ class Connector:
     async def _dial_plain(self, origin: Origin, connection: Connection) -> None:
         """Connect to ``origin`` without TLS and proxy.
 
-        If there is only one address, the event loop opens the socket: uvloop connects a socket of its own with a third
-        of the CPU time of one that it is given.
+        If there is only one address, the event loop opens the socket: uvloop connects its own socket with a third of
+        the CPU time that it needs for a given socket.
         """
         infos = await self._dns_cache.find(origin.host, origin.port)
         if len(infos) > 1 or infos[0][0] != socket.AF_INET:

@@ -12,7 +12,7 @@ FindProxy = Callable[[str | None, str], str | None]
 NO_PROXY = "none"
 """Value of a channel's proxy for direct connections, regardless of the environment."""
 SOCKS = ("socks5://", "socks5h://")
-"""With ``socks5`` the gateway resolves names, with ``socks5h`` the proxy does."""
+"""The schemes of SOCKS proxies. With ``socks5`` the gateway resolves names, with ``socks5h`` the proxy does."""
 PROXY_URLS = ("http://", *SOCKS)
 EXPECTED_PROXY = "an http://, socks5:// or socks5h:// URL; the connection to a proxy cannot use TLS"
 _MAX_CACHED_ORIGINS = 1_024
