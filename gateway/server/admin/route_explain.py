@@ -1,7 +1,7 @@
 """Explain routing without side effects: channels that would serve a request, reasons of others, prices and quotas."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -182,15 +182,32 @@ class RouteExplainer:
         is_served = bool(usable_statuses or waits_s)
         is_tried = not is_served and any(status.may_insist for status in stuck_statuses)
         lines += [self._describe(status, operation, None, NO_PROSPECT, tried=is_tried) for status in stuck_statuses]
-        used_names = {target.channel.name for target in targets}
-        lines += [
-            _refuse(channel, unused_reasons.get(channel.name) or self._find_reason(channel, caller, model, operation))
-            for channel in self.catalog.channels
-            if channel.name not in used_names
-        ]
+        lines += self._list_unused(caller, model, operation, targets, known_reasons=unused_reasons)
         obstacles = frozenset(status.obstacle[0] for status in stuck_statuses if status.obstacle is not None)
         wait_s = 0.0 if usable_statuses else min(waits_s, default=0.0)
         return ChannelLines(lines, targets, obstacles, served=is_served or is_tried or not targets, wait_s=wait_s)
+
+    def _list_unused(
+        self,
+        caller: Caller,
+        model: str,
+        operation: Operation,
+        targets: Iterable[Target],
+        *,
+        known_reasons: Mapping[str, str],
+    ) -> list[UnusedChannel]:
+        """Return the channels without a target, each with its reason: the known one of its name, or the one found."""
+        used_names = {target.channel.name for target in targets}
+        serving_names = {channel.name for channel, _ in self.catalog.list_serving_channels(model)}
+        return [
+            _refuse(
+                channel,
+                known_reasons.get(channel.name)
+                or self._find_reason(channel, caller, model, operation, offers=channel.name in serving_names),
+            )
+            for channel in self.catalog.channels
+            if channel.name not in used_names
+        ]
 
     def _find_refusal(self, caller: Caller, inference: InferenceRequest) -> GatewayError | None:
         try:
@@ -241,14 +258,14 @@ class RouteExplainer:
             ],
         )
 
-    def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:
+    def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation, *, offers: bool) -> str:
+        """Return why a channel gets no request for ``model``, which the channel ``offers`` or not."""
         if not channel.serving:
             held_reason = "failing: its provider has not answered since the channel was added"
             return held_reason if channel.status == "active" else "disabled"
         if not channel.serves(caller.key.group):
             return f"only for the groups {', '.join(channel.groups)}"
-        serving_names = {serving_channel.name for serving_channel, _ in self.catalog.list_serving_channels(model)}
-        if channel.name not in serving_names:
+        if not offers:
             error = self.catalog.find_sync_status(channel).error if self.catalog.find_offer(channel) is None else None
             return (
                 "does not offer the model" if error is None else f"failing: its list of models is not known ({error})"
