@@ -118,20 +118,18 @@ class QuotaService:
         is_bounded = is_plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
         reads = NO_READS if is_plain else await self._find_reads(caller, inference)
         buys_more = not is_plain and _buys_more(inference)
-        may_exceed = not (is_bounded or (reads is NO_READS and OUTPUT_LIMIT_FIELDS.isdisjoint(body)))
+        may_rise = not (is_bounded or (reads is NO_READS and OUTPUT_LIMIT_FIELDS.isdisjoint(body)))
         for target in targets:
             price, bound = target.price, target.bound(inference) if varies else inference.need
             if buys_more or (price is not None and price.modal):
                 bound = bound_details(bound, inference, price)
             cost = target.find_most(bound) if target.named else compute_cost_nanos(price, bound, target.multiplier_ppm)
             most = max(most, cost)
-            may_exceed = (
-                may_exceed or searches(target.model) or (not is_bounded and target.limits.max_output_tokens > 0)
-            )
+            may_rise = may_rise or searches(target.model) or (not is_bounded and target.limits.max_output_tokens > 0)
         try:
             reservation = self._balances.reserve_now(caller, most, ctx) or await self._reserve(ctx, most)
             ctx.reservation = reservation
-            if may_exceed and reservation.left_nanos is not None:
+            if may_rise and reservation.left_nanos is not None:
                 await self._extend(ctx, reservation, targets, reads)
             limits = self._balances.limits
             if subjects := caller.subjects if limits is None else limits.list_subjects(ctx):
