@@ -1,6 +1,6 @@
 """Model offers for display: the channels that serve each model, and its price."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import attrs
 
@@ -32,12 +32,19 @@ class RouteOffer:
     offers: Sequence[Offer]
 
 
-def list_offers(catalog: ModelCatalog, pricing: PricingPolicy, account: Account | None) -> list[Offer]:
-    """Return an offer for every model; for an account, only for models its keys may use, at its first group's price."""
+def list_offers(
+    catalog: ModelCatalog, pricing: PricingPolicy, account: Account | None, names: Collection[str] | None = None
+) -> list[Offer]:
+    """Return an offer for every model, or for those of ``names``.
+
+    For an account, only models that its keys may use have one, at the price of its first group.
+    """
     is_open = _open_to(account)
     group = account.groups[0] if account is not None and account.groups else None
     offers = []
     for model_info in catalog.list_models():
+        if names is not None and model_info.id not in names:
+            continue
         serving_channels = [channel for channel, _ in catalog.list_serving_channels(model_info.id) if is_open(channel)]
         offer = _build_offer(
             model_info, sorted(serving_channels, key=lambda channel: -channel.priority), pricing, group

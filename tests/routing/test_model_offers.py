@@ -50,6 +50,14 @@ def test_an_operator_sees_every_model_with_its_channels_best_first(catalog: Mode
     }
 
 
+def test_some_names_have_the_offers_that_they_have_among_all(catalog: ModelCatalog) -> None:
+    for whose in (None, account("lab", "other"), account("vip")):
+        offers = list_offers(catalog, PRICING, whose)
+        for names in ({"m"}, {"x", "y", "unknown"}, set[str]()):
+            expected = [offer for offer in offers if offer.listed.id in names]
+            assert list_offers(catalog, PRICING, whose, names) == expected
+
+
 def test_an_account_sees_what_a_key_of_it_could_call_at_what_its_first_group_pays(catalog: ModelCatalog) -> None:
     assert see(catalog, PRICING, account("lab", "other")) == {
         "m": (["lab", "open"], CHEAP, 500_000),

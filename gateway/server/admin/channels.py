@@ -1,6 +1,6 @@
 """Admin API: list, create, change, test and explain channels, and reload the configuration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import get_args
 
 import attrs
@@ -19,6 +19,7 @@ from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.channel_tester import ChannelTestResult
 from gateway.routing.channels import Check
 from gateway.routing.load_balancer import RetrySettings
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.server.admin.answer import Deleted
 from gateway.server.admin.asked import NODE_QUERY, ask_named_node
 from gateway.server.admin.channel_view import ChannelDetails, ChannelView, build_channel_view
@@ -95,7 +96,10 @@ _LISTING = Listing[ChannelView](
     searched_fields="its name, its provider, its groups, its configured models and aliases, or the names and the last"
     " four characters of its keys",
 )
-_HEALTH_QUERY = Query("health", "Only channels of this health.", s.one_of(*_HEALTHS))
+_FILTER_QUERY = (
+    Query("health", "Only channels of this health.", s.one_of(*_HEALTHS)),
+    Query("model", "Only channels that serve this model, or that have an alias for it."),
+)
 
 
 @frozen(kw_only=True)
@@ -106,7 +110,7 @@ class ReloadReport:
     needs_restart: Sequence[str]
 
 
-@admin_operation(query=(_HEALTH_QUERY, *_LISTING.query, NODE_QUERY))
+@admin_operation(query=(*_FILTER_QUERY, *_LISTING.query, NODE_QUERY))
 async def list_channels(request: AdminRequest) -> ListPage[ChannelView]:
     """List channels with their state, without secrets.
 
@@ -118,17 +122,30 @@ async def list_channels(request: AdminRequest) -> ListPage[ChannelView]:
     views: list[ChannelView] | web.Response | None = await ask_named_node(request, list[ChannelView], "channels")
     if isinstance(views, web.Response):  # the other node's error
         return views  # type: ignore[return-value]
+    wanted_names = _find_names(request.services.routing.catalog, request.query.get("model"))
     if views is None:
-        views = await build_views(request.services)
-    return _LISTING.list_page(request, (view for view in views if health in {None, view.health}))
+        views = await build_views(request.services, wanted_names)
+    wanted = [view for view in views if wanted_names is None or view.name in wanted_names]
+    return _LISTING.list_page(request, (view for view in wanted if health in {None, view.health}))
 
 
-async def build_views(services: Services) -> list[ChannelView]:
-    """Describe all channels."""
+def _find_names(catalog: ModelCatalog, model: str | None) -> Collection[str] | None:
+    """Return the names of the channels that serve ``model`` or have an alias for it; None (all) without a model."""
+    if model is None:
+        return None
+    has_alias = (
+        channel.name for channel in catalog.channels if any(mapped == model for _, mapped in channel.model_map)
+    )
+    return {*has_alias, *(channel.name for channel, _ in catalog.list_serving_channels(model))}
+
+
+async def build_views(services: Services, wanted_names: Collection[str] | None = None) -> list[ChannelView]:
+    """Describe all channels, or those of the names."""
     names, routing = await services.auth.accounts.name_accounts(), services.routing
     return [
         build_channel_view(channel, routing.catalog, routing.load_balancer, names)
         for channel in routing.catalog.channels
+        if wanted_names is None or channel.name in wanted_names
     ]
 
 

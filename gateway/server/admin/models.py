@@ -1,7 +1,7 @@
 """Admin API: models and their prices."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import attrs
 
@@ -111,24 +111,43 @@ async def list_models(request: AdminRequest) -> ListPage[ModelView]:
     A route hides a model of its name. It has the channels of all its steps, the price of the first of its models that
     has one, and the properties that hold for each of them. Its `options` are those that one of its models has.
     """
+    asked_name = request.query.get("name")
+    views, model_offers = _build_views(request, None if asked_name is None else {asked_name})
+    if asked_name in views:  # the first look-up of a model writes some twenty requests
+        options = await asyncio.to_thread(_build_options, request.services.routing.router, model_offers[asked_name])
+        views[asked_name] = attrs.evolve(views[asked_name], options=options)
+    return _LISTING.list_page(request, _filter(request, [views[name] for name in sorted(views)]))
+
+
+def describe_models(request: AdminRequest, names: Collection[str]) -> Mapping[str, ModelView]:
+    """Return those of the models and routes ``names`` that ``GET /models`` lists, by their names, without options."""
+    return _build_views(request, names)[0]
+
+
+def _build_views(
+    request: AdminRequest, names: Collection[str] | None
+) -> tuple[dict[str, ModelView], Mapping[str, Sequence[Offer]]]:
+    """Return the models and routes that the actor may see, and their offers, by name; only those of ``names``."""
     services, is_operator = request.services, request.actor.scope is None
-    account = None if is_operator else request.user.account
     router = services.routing.router
     describer = router.find_describer()
-    offers = list_offers(services.routing.catalog, router.pricing, account)
-    views = {offer.listed.id: _build_model_view(offer, describer, shows_channels=is_operator) for offer in offers}
-    model_offers: dict[str, Sequence[Offer]] = {offer.listed.id: [offer] for offer in offers}
-    for route_offer in list_route_offers(router.routes.values(), offers):
+    routes = [route for route in router.routes.values() if names is None or route.name in names]
+    of_routes = {share.model for route in routes for step in route.steps for share in step.models}
+    account = None if is_operator else request.user.account
+    offers = list_offers(
+        services.routing.catalog, router.pricing, account, None if names is None else of_routes.union(names)
+    )
+    model_offers: dict[str, Sequence[Offer]] = {
+        offer.listed.id: [offer] for offer in offers if names is None or offer.listed.id in names
+    }
+    views = {
+        name: _build_model_view(offer, describer, shows_channels=is_operator) for name, (offer,) in model_offers.items()
+    }
+    for route_offer in list_route_offers(routes, offers):
         name = route_offer.route.name
         views[name] = _build_route_view(route_offer, describer, shows_channels=is_operator)
         model_offers[name] = route_offer.offers
-    asked_name = request.query.get("name")
-    if asked_name is not None:
-        views = {asked_name: views[asked_name]} if asked_name in views else {}
-        if views:  # the first look-up of a model writes some twenty requests
-            options = await asyncio.to_thread(_build_options, router, model_offers[asked_name])
-            views[asked_name] = attrs.evolve(views[asked_name], options=options)
-    return _LISTING.list_page(request, _filter(request, [views[name] for name in sorted(views)]))
+    return views, model_offers
 
 
 def _build_options(router: Router, offers: Sequence[Offer]) -> ModelOptions:

@@ -13,8 +13,9 @@ from gateway.domain.operation import OPERATIONS, Operation
 from gateway.errors import NotFound
 from gateway.server.admin.audit_log import AuditView
 from gateway.server.admin.channel_view import ChannelView
+from gateway.server.admin.handler import AdminRequest
 from gateway.server.admin.model_routes import RouteAnswer
-from gateway.server.admin.models import ModelView
+from gateway.server.admin.models import ModelView, describe_models
 from gateway.server.admin.settings import ListedPrice, PriceAnswer
 from gateway.server.console.connect import find_address
 from gateway.server.console.dry_run import DryRun, ask_dry_run
@@ -66,8 +67,7 @@ async def load_model(request: web.Request) -> Data:
     A model that nothing serves any more has a page while it has requests in the period.
     """
     name = request.match_info["name"]
-    models: Sequence[ModelView] = await ask_admin_api(request, "/models")
-    model = next((model for model in models if model.id == name), None)
+    model = describe_models(AdminRequest(request, {}), {name}).get(name)
     operation = _OPERATIONS.get(model.kind, "chat") if model is not None and model.kind is not None else "chat"
     details: Data = {"route": None, "dry_run": None, "price_origin": None, "leading_routes": (), "aliases": ()}
     is_operator = request[ACTOR].scope is None
@@ -80,7 +80,7 @@ async def load_model(request: web.Request) -> Data:
     return {
         "name": name,
         "model": model,
-        "models": {model.id: model for model in models},
+        "models": describe_models(AdminRequest(request, {}), _list_models(details["route"])),
         "curl": write_curl(find_address(request), operation, name),
         "charts": charts,
         **details,
@@ -100,7 +100,7 @@ async def _load_routing(request: web.Request, name: str, model: ModelView | None
     price_origin: Data | None
     dry_run: DryRun
     channels, routes, dry_run, price_origin = await asyncio.gather(
-        ask_admin_api(request, "/channels"),
+        ask_admin_api(request, "/channels", model=name),
         ask_admin_api(request, "/routes"),
         ask_dry_run(request, name, operation),
         _find_price_origin(request, None if model is None else model.price),
@@ -120,6 +120,12 @@ async def _load_routing(request: web.Request, name: str, model: ModelView | None
             if provider_name == name and alias != name
         ],
     }
+
+
+def _list_models(route: RouteAnswer | None) -> set[str]:
+    """Return the names of the models that ``route`` asks; none without a route."""
+    shares = [share for step in (() if route is None else route.step) for share in step["models"]]
+    return {share if isinstance(share, str) else share["model"] for share in shares}
 
 
 def _find_steps(route: RouteAnswer, model: str) -> list[int]:

@@ -108,6 +108,24 @@ async def test_a_change_keeps_the_secrets_it_does_not_name_and_the_next_call_is_
         assert (await change(api_key=PROVIDER_KEYS[0]))["authorization"] == first
 
 
+async def test_channels_are_listed_by_the_model_that_they_serve_or_have_an_alias_for(
+    gateway_with: StartGateway,
+) -> None:
+    nowhere = "http://127.0.0.1:9/v1"
+    channels = [
+        channel(nowhere, "lists", models=["m", "n"]),
+        channel(nowhere, "renames", models=["x"], model_map={"alias": "m"}),
+        channel(nowhere, "matches", models=["m*"]),
+        channel(nowhere, "other", models=["n"]),
+    ]
+    office = office_of(await gateway_with({"channel": channels}))
+    _, everything = await office("GET", "/channels")
+    for model, names in (("m", {"lists", "renames", "matches"}), ("alias", {"renames"}), ("none", set[str]())):
+        _, found = await office("GET", f"/channels?model={model}")
+        assert found["data"] == [view for view in everything["data"] if view["name"] in names], model
+    assert (await office("GET", "/channels?model=m&health=disabled"))[1]["data"] == []
+
+
 async def test_several_keys_take_turns(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})

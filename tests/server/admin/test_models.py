@@ -58,6 +58,14 @@ async def test_a_model_asked_by_name_says_what_requests_can_ask_for(admin: Admin
     assert described == EXPECTED_BY_MODEL
 
 
+async def test_a_model_asked_by_name_is_as_in_the_list_of_all(admin: AdminApi) -> None:
+    listed = {view["id"]: view for view in (await admin("GET", "/models"))["data"]}
+    assert EXPECTED_BY_MODEL.keys() < listed.keys()
+    for name, view in listed.items():
+        (asked,) = (await admin("GET", f"/models?name={name}"))["data"]
+        assert {**asked, "options": None} == {**view, "options": None}
+
+
 async def test_lists_leave_the_options_out_and_no_other_name_is_found(admin: AdminApi) -> None:
     assert {model["options"] for model in (await admin("GET", "/models"))["data"]} == {None}
     assert (await admin("GET", "/models?name=gpt-5"))["data"] == []
