@@ -28,6 +28,7 @@ from sqlalchemy import func, insert, select
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.auth.accounts import make_secret
+from gateway.domain.attribution import MAX_VALUES
 from gateway.domain.traffic import HOUR_MS, SUMMED_FIELDS
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE
@@ -66,7 +67,8 @@ PAGES = (
     "/requests?last=90d&status=error", "/requests?last=30d&channel=channel-03", "/requests?last=30d&end_user=user-0",
     "/requests?last=7d&text=zebra", "/sessions", "/sessions?end_user=user-0", "/keys", "/keys?sort=-spent_usd",
     "/keys/1", "/accounts", "/accounts/acme", "/members", "/channels", "/channels?sort=success_ratio",
-    "/channels/channel-03", "/channel-weights", "/usage", "/usage?end_user=user-0&span=30d", "/end-users", "/tags",
+    "/channels/channel-03", "/channel-weights", "/usage", "/end-users", "/end-users?span=90d", "/tags",
+    "/usage?end_user=user-0&span=30d",
     "/models", f"/models/{quote(MODELS[0], safe='')}", "/routes",
     f"/routes/{ROUTE}?last=7d", "/limits", "/prices", "/audit", "/videos", "/batches", "/files", "/live", "/health",
 )  # fmt: skip
@@ -160,6 +162,10 @@ def fill_subjects(connection: sqlite3.Connection) -> None:
             f"key_id, count(*), sum(outcome != 'completed'), {sums} FROM requests "
             f"WHERE settled_ms >= {first_ms} AND {value} != '' GROUP BY 3, 4, 5, 6"
         )
+    connection.execute(
+        "INSERT INTO subject_counts (kind, name, day, distinct_values, max_values) "  # noqa: S608 - a constant
+        f"SELECT kind, name, day, count(DISTINCT value), {MAX_VALUES} FROM subject_usage GROUP BY 1, 2, 3"
+    )
 
 
 async def prepare(path: Path, count: int) -> None:

@@ -70,6 +70,23 @@ async def list_subjects(
     return SubjectPage([found_rows[row.value] for row in listed if row.value in found_rows], int(listed[0].total))
 
 
+async def find_first_day(database: Database, subject_filter: SubjectFilter, max_values: int) -> int:
+    """Return the first of the newest days of the filter that have at most ``max_values`` subjects together.
+
+    A subject counts on each of its days, in any account. The newest day with subjects is always one of the days.
+    """
+    counts = subject_counts.c
+    is_counted = counts.kind == subject_filter.kind, counts.name == subject_filter.name
+    days = counts.day.between(subject_filter.since, subject_filter.until)
+    query = select(counts.day, counts.distinct_values).where(*is_counted, days).order_by(counts.day.desc())
+    total = 0
+    for row in await database.read(query):
+        if total and total + row.distinct_values > max_values:
+            return int(row.day) + 1
+        total += row.distinct_values
+    return subject_filter.since
+
+
 async def list_tag_names(database: Database, subject_filter: SubjectFilter) -> list[str]:
     """Return the names of the tags that have sums in the days, and of the account, of the filter."""
     counts = subject_counts.c

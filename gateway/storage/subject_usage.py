@@ -39,14 +39,12 @@ class SubjectUsageRepository:
         # Only the highest are summed in full: sorting all sums of 300,000 sessions takes twice as long.
         highest_values = select(_COLUMNS.value).where(*conditions, listed).group_by(_COLUMNS.value).order_by(*by_cost)
         is_highest = _COLUMNS.value.in_(highest_values.limit(max_lines))
-        days = range(subject_filter.since, subject_filter.until + 1)
-        every_value = write_conditions(attrs.evolve(subject_filter, values=()))
-        is_other = _COLUMNS.value == OTHER_VALUES, _COLUMNS.day.in_(days)
+        is_other = write_conditions(attrs.evolve(subject_filter, values=(OTHER_VALUES,)))
         lines_query = select(literal(_LINE), _COLUMNS.value, *_SUM_COLUMNS).where(*conditions, is_highest)
         statement: Any = union_all(  # one statement, because all parts must be of the same moment
             lines_query.group_by(_COLUMNS.value),
             select(literal(_TOTAL), literal(""), *_SUM_COLUMNS).where(*conditions, listed),
-            select(literal(_OTHER), literal(""), *_SUM_COLUMNS).where(*every_value, *is_other),
+            select(literal(_OTHER), literal(""), *_SUM_COLUMNS).where(*is_other),
         )
         rows = await self._database.read_long(statement)
         sums = [(part, TrafficLine(label, *map(int, amounts))) for part, label, *amounts in map(tuple, rows)]

@@ -10,7 +10,14 @@ from gateway.domain.request_log import RequestRecord
 from gateway.domain.subject_usage import SubjectFilter
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
-from gateway.storage.subject_list import SORT_KEYS, SubjectPage, list_subjects, list_tag_names, split_words
+from gateway.storage.subject_list import (
+    SORT_KEYS,
+    SubjectPage,
+    find_first_day,
+    list_subjects,
+    list_tag_names,
+    split_words,
+)
 from tests.support.subject_rows import TODAY, ask, restart
 
 NAMES = ("ann", "Bob", "50 %_off", "bob@example.org", "张伟", "zoë")
@@ -120,3 +127,17 @@ async def test_what_is_only_counted_together_is_no_line(database: Database) -> N
     page = await list_subjects(database, SubjectFilter("user", "", TODAY, TODAY), (), "name", start=0, limit=50)
     assert (page.total, len(page.rows)) == (2, 2)
     assert all(row.sums.label for row in page.rows)
+
+
+async def test_the_newest_days_are_those_with_few_enough_subjects(database: Database) -> None:
+    rows = make_rows(3)
+    await LedgerRepository(database).post([*rows, ask("tag", tags="team=web"), ask("old", days=-9, end_user="ann")])
+    users = [len({row.end_user for row in rows if row.settled_ms // 86_400_000 == TODAY + day}) for day in range(3)]
+    wanted = SubjectFilter("user", "", TODAY, TODAY + 2)
+    found = {}
+    for max_values in range(sum(users) + 2):
+        days = [day for day in range(3) if sum(users[day:]) <= max_values]
+        found[max_values] = min(days, default=2)
+        assert await find_first_day(database, wanted, max_values) == TODAY + found[max_values], max_values
+    assert set(found.values()) == {0, 1, 2}
+    assert await find_first_day(database, attrs.evolve(wanted, name="none"), 0) == TODAY

@@ -6,6 +6,8 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from gateway.server.admin.handler import AdminRequest
+from gateway.server.admin.subjects import find_listed_days
 from gateway.server.console.lists import ListView, load_list
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.periods import NAMED_PERIODS
@@ -32,19 +34,26 @@ async def load_tags(request: web.Request) -> Data:
     if tag:
         return {**await _load(request, "/tag-values", f"tag:{tag}", tag=tag), "tag": tag, "tags": tags}
     empty = ListView(path=f"{ROOT}/tags", rows=(), filters={}, next=None, previous=None)
-    choices = {"accounts": [], "periods": _PERIODS, "period": period, "is_incomplete": False}
+    choices: dict[str, Any] = {
+        "accounts": [],
+        "periods": _PERIODS,
+        "period": period,
+        "days": None,
+        "is_incomplete": False,
+    }
     return {"list": empty, "tag": "", "tags": tags, **choices}
 
 
 async def _load(request: web.Request, path: str, by: str, **tag: str) -> dict[str, Any]:
     period, account = _find_period(request), _find_account(request)
-    sees_all_accounts, since = request[ACTOR].scope is None, _find_since(request, period)
+    sees_all_accounts, period_query = request[ACTOR].scope is None, {"since": _find_since(request, period)}
+    days = await find_listed_days(AdminRequest(request, period_query), "tag" if tag else "user", tag.get("tag", ""))
     filters = ("account",) if sees_all_accounts else ()
     page_path = "/tags" if tag else path
     listed, accounts, report = await asyncio.gather(
-        load_list(request, path, filters, page_path=page_path, default_sort="-cost_usd", since=since, **tag),
+        load_list(request, path, filters, page_path=page_path, default_sort="-cost_usd", since=days.since, **tag),
         ask_admin_api(request, "/accounts") if sees_all_accounts else _return_nothing(),
-        ask_admin_api(request, "/usage", by=by, value=_NO_VALUE, since=since, account=account),
+        ask_admin_api(request, "/usage", by=by, value=_NO_VALUE, since=days.since, account=account),
     )
     shown = {} if period == _DEFAULT_PERIOD else {"span": period}
     return {
@@ -52,6 +61,7 @@ async def _load(request: web.Request, path: str, by: str, **tag: str) -> dict[st
         "accounts": accounts,
         "periods": _PERIODS,
         "period": period,
+        "days": days,
         "is_incomplete": report.other is not None and report.other.requests > 0,
     }
 

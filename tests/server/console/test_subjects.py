@@ -2,7 +2,16 @@
 
 import html
 import re
+from datetime import UTC, datetime
 
+import attrs
+from sqlalchemy import update
+
+from gateway.domain.balance import DAY_S
+from gateway.server.admin.subjects import MAX_RANKED
+from gateway.server.context import SERVICES
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.schema import subject_counts
 from tests.support.console_people import Person, invite, make_administrator
 from tests.support.fault_scene import site
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
@@ -10,6 +19,7 @@ from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
 OTHER_KEY = "sk-test-key-of-another-account"
+NOON_S = int(datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp())
 _SUBJECT = re.compile(r'href="/console(/usage\?[^"]*)"')
 
 
@@ -96,6 +106,38 @@ async def list_all(person: Person, limit: int) -> tuple[list[dict[str, int]], in
         if page["next"] is None:
             return lines, total
         after = page["next"]
+
+
+async def test_of_too_many_end_users_the_pages_list_those_of_the_newest_days(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url)), clock=lambda: NOON_S)
+        ada = await make_administrator(gateway)
+        await send(gateway, KEY, "ann", "")
+        (row,) = await gateway.rows(1)
+        database = gateway.app[SERVICES].storage.database
+        older = attrs.evolve(
+            row, id="req_older", settled_ms=row.settled_ms - DAY_S * 1000, end_user="bob", cost_nanos=0
+        )
+        await LedgerRepository(database).post([older])
+        for path in ("/end-users", "?span=7d"):
+            _, page = await ada.open(path)
+            assert ("end_user=ann" in page, "end_user=bob" in page) == (True, True), path
+            assert ("days from 2026-11-30" in page, "since 2026-11-30" in page) == (False, False), path
+
+        counts = subject_counts.c
+        await database.write(
+            lambda connection: connection.execute(
+                update(subject_counts).where(counts.day == NOON_S // DAY_S).values(distinct_values=MAX_RANKED)
+            )
+        )
+        _, page = await ada.open("/end-users?span=30d")
+        assert "the days from 2026-11-30 on" in page
+        links = [html.unescape(link) for link in _SUBJECT.findall(page)]
+        assert links == ["/usage?end_user=ann&since=2026-11-30&until=2026-11-30"]
+        _, page = await ada.open("?span=7d")
+        assert ("since 2026-11-30" in page, "end_user=bob" in page) == (True, False)
+        assert "/requests?since=2026-11-30&until=2026-11-30&end_user=ann" in html.unescape(page)
+        await ada.session.close()
 
 
 async def test_without_users_and_tags_the_pages_say_so(gateway_with: StartGateway) -> None:
