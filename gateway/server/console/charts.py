@@ -120,15 +120,23 @@ def _add_axes(content: ChartContent, shapes: Sequence[Shape], top: float) -> Cha
 
 
 def _stack_bars(series: Sequence[Series], count: int, top: float) -> Iterator[tuple[Series, str]]:
-    bottoms = [float(HEIGHT)] * count
+    ends, written_ends = [float(HEIGHT)] * count, [float(HEIGHT)] * count
     for line in series:
         parts = []
         for index, value in enumerate(line.values):
             height = max(value or 0, 0) / top * HEIGHT
             if height:
-                parts.append(f"M{_find_x(index)} {_format_coordinate(bottoms[index])}v{_format_coordinate(-height)}")
-                bottoms[index] -= height
+                foot = written_ends[index]
+                ends[index] -= height
+                end = written_ends[index] = _round_end(ends[index], foot)
+                parts.append(f"M{_find_x(index)} {_format_coordinate(foot)}v-{_format_coordinate(foot - end)}")
         yield line, "".join(parts)
+
+
+def _round_end(end: float, foot: float) -> float:
+    """Return the end of a bar on ``foot`` as a whole pixel; as a tenth where the bar is lower than a pixel."""
+    rounded = float(round(end))
+    return rounded if foot - rounded >= 1 else min(round(end, 1), foot)
 
 
 def _draw_line(values: Sequence[float | None], top: float) -> str:
@@ -137,7 +145,7 @@ def _draw_line(values: Sequence[float | None], top: float) -> str:
         if value is None:
             is_open = False
             continue
-        x, y = _find_x(index), _format_coordinate(HEIGHT * (1 - value / top))
+        x, y = _find_x(index), round(HEIGHT * (1 - value / top))
         is_last = index + 1 == len(values) or values[index + 1] is None
         if is_open:
             parts.append(f"L{x} {y}")

@@ -19,8 +19,8 @@ from gateway.server.context import ACTOR
 
 _MAX_LINES = 6
 """Number of models, keys, channels and users that are listed, the most expensive."""
-_MAX_RANKED = 30_000
-"""End users among whom the most expensive are found, each counted once a day: three full days."""
+_MAX_RANKED = 20_000
+"""End users among whom the most expensive are found, each counted once a day: two full days."""
 _MAX_REQUESTS = 6
 _MAX_FORECASTS = 10
 """How many limits are forecast: the most used ones. The page shows those that will be reached."""

@@ -35,6 +35,10 @@ def test_every_bar_stands_within_the_plot_and_stacks_do_not_overlap(values: list
             assert -0.1 <= foot - height <= foot <= HEIGHT
             assert abs(tops.get(x, HEIGHT) - foot) < 0.2
             tops[x] = foot - height
+    axis_end = find_top(max(one + two for one, two in values))
+    for index, (one, two) in enumerate(values):
+        exact = HEIGHT * (1 - (one + two) / axis_end)
+        assert abs(tops.get(BUCKET * index + BUCKET // 2, HEIGHT) - exact) <= 0.51, "a stack ends at its sum's pixel"
 
 
 @given(values=st.lists(st.none() | AMOUNTS, min_size=1, max_size=60))
