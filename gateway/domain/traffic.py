@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
-import attrs
-
 from gateway.answer_fields import Count
 from gateway.domain.request_log import RequestRecord, Verdict, has_failed
 from gateway.frozen import frozen
@@ -34,7 +32,7 @@ SUMMED_FIELDS = (
 
 UNKNOWN_MODEL_CODES = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
 _get_group_key = attrgetter("account_id", "key_id", "model", "channel", "status", "outcome", "error_code", "attempts")
-_get_amounts = attrgetter(*SUMMED_FIELDS[2:])
+_get_sums, _get_amounts = attrgetter(*SUMMED_FIELDS), attrgetter(*SUMMED_FIELDS[2:])
 
 
 @frozen
@@ -79,8 +77,8 @@ class TrafficLine:
 
 def add_lines(line: TrafficLine, other_line: TrafficLine, sign: Literal[1, -1] = 1) -> TrafficLine:
     """Return ``line`` with the amounts of the other added, or subtracted with the sign -1."""
-    amounts = attrs.astuple(line)[1:], attrs.astuple(other_line)[1:]
-    return TrafficLine(line.label, *(amount + sign * other for amount, other in zip(*amounts, strict=True)))
+    amounts = zip(_get_sums(line), _get_sums(other_line), strict=True)
+    return TrafficLine(line.label, *(amount + sign * other for amount, other in amounts))
 
 
 @frozen
