@@ -74,7 +74,7 @@ class PostgresCreditAuthority:
         self._node = node
         self._count_live = count_live
         self._connection: Connection | None = None
-        self._former_pid = 0
+        self._pid = self._former_pid = 0
         self._overdrafts: set[BalanceId] = set()
         self._lock = asyncio.Lock()
         self._events = events
@@ -176,7 +176,7 @@ class PostgresCreditAuthority:
                 raise
             except BaseException as error:
                 if self._connection is not None:
-                    self._former_pid = self._connection.get_server_pid()
+                    self._former_pid = self._pid
                     self._connection.terminate()
                     self._connection = None
                 if not isinstance(error, FAILURES):
@@ -198,7 +198,8 @@ class PostgresCreditAuthority:
             await connection.add_listener(CHANNEL, self._on_notification)
             if self._gate is not None:
                 self._generation, self._is_granting = await read_generation(connection), False
-            self._connection = connection
+            # asyncpg no longer knows the server process of a connection that was closed.
+            self._pid, self._connection = connection.get_server_pid(), connection
         return self._connection
 
     async def _notify(self, connection: Connection, verb: str, balances: Iterable[BalanceId]) -> None:

@@ -321,3 +321,39 @@ async def test_a_store_that_does_not_answer_is_an_error_and_the_next_call_connec
                 await asking
         assert (await ask(node, 10)).granted_nanos == 10
         await judge.close()
+
+
+async def test_a_connection_that_was_closed_under_a_statement_is_an_error_and_the_next_call_connects_anew(
+    shared_postgres: SharedPostgres,
+) -> None:
+    """asyncpg forgets the server process of a connection that is closed here, as ``Hosts`` does at a silent server."""
+    async with open_credit_store(shared_postgres) as store:
+        judge = PostgresJudge(store)
+        await judge.open(KEY, 100)
+        address = WatchedAddress(store.url)
+        node = PostgresCreditAuthority(address, "a", lambda: 1, Events())
+        await ask(node, 10)
+        async with store.connection.transaction():
+            await store.connection.execute("LOCK TABLE credit_balances")
+            asking = asyncio.create_task(ask(node, 10))
+            while not await store.connection.fetchval(WAITED_FOR):  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.01)
+            address.opened[-1].terminate()
+            with pytest.raises(StoreUnavailable):
+                await asking
+        assert (await ask(node, 10)).granted_nanos == 10
+        assert len(address.opened) == 2
+        await node.close()
+        await judge.close()
+
+
+class WatchedAddress(Address):
+    """``opened``: the connections made so far."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.opened: list[Connection] = []
+
+    async def connect(self, **settings: str) -> Connection:
+        self.opened.append(await super().connect(**settings))
+        return self.opened[-1]
