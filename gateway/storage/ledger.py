@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # of a node of a cluster, or of accounts with a time zone
 _DAY_MS = DAY_S * 1000
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 T = TypeVar("T")
+_InsertAgain = Callable[[AsyncConnection], Awaitable[Sequence[str]]]
 DecideCredit = Callable[["CreditFigures"], tuple[LedgerEntry, AuditRow | None]]
 
 log = structlog.stdlib.get_logger(__name__)
@@ -84,6 +85,10 @@ _LIST_LAST_DAYS = union_all(
 _SUM_OPEN_JOBS = select(
     func.count().label("number"), func.coalesce(func.sum(videos.c.held_nanos), 0).label("held")
 ).where(videos.c.state.not_in(("completed", "failed")))
+
+
+class _RowsContradicted(Exception):
+    """Some rows replace stored ones, whose part of the sums is then subtracted: no other write may run meanwhile."""
 
 
 class LedgerRepository:
@@ -132,19 +137,37 @@ class LedgerRepository:
             await self._write(lambda connection: self.insert_new(connection, rows))
 
     async def _post_again(self, rows: Sequence[RequestRecord]) -> None:
+        """Store the new ones of ``rows`` while other nodes do the same, or alone if some replace stored rows."""
         is_charged: dict[str, bool] = {}
-        while unknown_ids := await self._write(partial(self._insert_again, rows=rows, is_charged=is_charged)):
+        write: Callable[[_InsertAgain], Awaitable[Sequence[str]]] = self._database.write_shared
+        while True:
+            try:
+                unknown_ids = await write(
+                    partial(self._insert_again, rows=rows, is_charged=is_charged, may_reverse=write == self._write)
+                )
+            except (_RowsContradicted, IntegrityError):  # of the latter, ``_write`` raises ``RowRefused``
+                write = self._write
+                continue
+            if not unknown_ids:
+                return
             charged_rows = await self._database.read_long(select_charged(unknown_ids))
             is_charged |= dict.fromkeys(unknown_ids, False) | {row.request_id: True for row in charged_rows}
 
     async def _insert_again(
-        self, connection: AsyncConnection, rows: Sequence[RequestRecord], is_charged: Mapping[str, bool]
+        self,
+        connection: AsyncConnection,
+        rows: Sequence[RequestRecord],
+        is_charged: Mapping[str, bool],
+        *,
+        may_reverse: bool,
     ) -> Sequence[str]:
         """Store those of ``rows`` that were never stored.
 
-        If ``is_charged`` lacks some of them, store nothing and return their ids, which ``_post_again`` looks up. That
-        happens only in a cluster: retention may have deleted newer rows of the same key, and only the ledger entry of
-        its charge proves that a row was stored.
+        If ``is_charged`` lacks some of them, store nothing and return their ids, to be looked up before a second
+        call. That happens only in a cluster: retention may have deleted newer rows of the same key, and only the
+        ledger entry of its charge proves that a row was stored.
+
+        Unless ``may_reverse``, raises ``_RowsContradicted`` if stored rows are to be replaced.
         """
         retired_rows = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
         until_ms_by_key = {(account_id, key_id): until_ms for account_id, key_id, until_ms in retired_rows}
@@ -154,7 +177,9 @@ class LedgerRepository:
             if unknown_ids:
                 return unknown_ids[:IDS_PER_STATEMENT]
         known_ids = {row.id for row in old_rows if is_charged.get(row.id, True)}
-        new_rows = await self.insert_new(connection, [row for row in rows if row.id not in known_ids])
+        new_rows = await self.insert_new(
+            connection, [row for row in rows if row.id not in known_ids], may_reverse=may_reverse
+        )
         if self._database.credit is not None:
             await self._database.credit.record_overruns(connection, new_rows)
         await self._delete_notes(connection, rows)
@@ -194,17 +219,25 @@ class LedgerRepository:
             await credit.post(connection, rows)
 
     async def insert_new(
-        self, connection: AsyncConnection, rows: Sequence[RequestRecord], credit: "StoredCredit | None" = None
+        self,
+        connection: AsyncConnection,
+        rows: Sequence[RequestRecord],
+        credit: "StoredCredit | None" = None,
+        *,
+        may_reverse: bool = True,
     ) -> Sequence[RequestRecord]:
         """Store the rows that are not stored yet, as part of the current transaction; return them.
 
         Of two rows with the same id the first counts. A stored "interrupted" row is replaced by one with the real end.
 
-        ``credit``: the leases of the node that served the requests; None if this node did.
+        ``credit``: the leases of the node that served the requests; None if this node did. ``may_reverse``: whether
+        the transaction excludes other writes, which a replaced row needs.
         """
         known_ids = await find_stored_ids(connection, [row.id for row in rows])
         if known_ids and self._database.credit is not None:
             contradicted_rows = await find_contradicted_rows(connection, [row for row in rows if row.id in known_ids])
+            if contradicted_rows and not may_reverse:
+                raise _RowsContradicted
             if contradicted_rows:
                 await reverse_rows(connection, contradicted_rows, self._database.subjects)
                 await self._database.credit.refund(connection, contradicted_rows)

@@ -1,13 +1,16 @@
 """Every write of a node keeps the balances and leases of the cluster right, in its own transaction."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
 
 import attrs
 import pytest
+from sqlalchemy import Executable, text
 
 from gateway.cluster.credit.authority import PostgresCreditAuthority
+from gateway.cluster.credit.rows import LIMITS_LOCK
 from gateway.cluster.credit.store import PostgresCredit, clear_credit
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.balance import DAY_S, Quota, parse_day
@@ -19,15 +22,17 @@ from gateway.errors import NotFound, StoreUnavailable
 from gateway.events import Events
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.database import PostgresDatabase
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.videos import VideoRepository
 from tests.support.billing_services import NOON, capped
 from tests.support.credit_store import CreditStore, open_credit_store
-from tests.support.postgres import SharedPostgres
+from tests.support.postgres import WAITED_FOR, SharedPostgres
 from tests.support.request_records import ROW
 from tests.support.video_records import make_job
 
@@ -73,6 +78,22 @@ async def cluster(shared_postgres: SharedPostgres) -> AsyncIterator[Cluster]:
         yield made
         await node.close()
         await database.close()
+
+
+class OtherNode:
+    """The user of another node's database, which shares the lock of writes."""
+
+    async def acquire(self, wait_s: float = 0.0) -> None:
+        pass
+
+    def lock(self, *, is_exclusive: bool) -> Executable:
+        return text(f"SELECT pg_advisory_xact_lock{'' if is_exclusive else '_shared'}({LIMITS_LOCK}), 1 AS alive")
+
+    def lose(self) -> None:
+        raise AssertionError
+
+    async def close(self) -> None:
+        pass
 
 
 async def list_problems(cluster: Cluster) -> Sequence[str]:
@@ -196,6 +217,66 @@ async def test_rows_that_are_stored_again_above_a_limit_have_the_overrun(cluster
     audit = await cluster.ledger.audit_cluster()
     assert audit is not None
     assert audit.overruns == ["key 1: $0.00000009 more is spent than its limit"]
+
+
+async def test_nodes_store_their_rows_again_at_the_same_time_and_the_later_one_counts_both(cluster: Cluster) -> None:
+    """The other node has stored a row with sums of its own, and does not commit before this node waits to count."""
+    await cluster.take(100)
+    authority = PostgresCreditAuthority(Address(cluster.store.url), "b", lambda: 1, Events())
+    await authority.take([CreditRequest(each, 100, 100, 100) for each in (ACCOUNT, KEY)], TODAY)
+    await authority.close()
+    apart = row(300, id="req_b", overrun_nanos=0, model="o", end_user="", session="", tags="", limit_charges="")
+    other = PostgresDatabase(
+        Address(cluster.store.url), OtherNode(), lambda made: PostgresCredit(made, "b", lambda: TODAY)
+    )
+    stored, ends = asyncio.Event(), asyncio.Event()
+
+    async def post(connection: AsyncConnection) -> None:
+        new_rows = await LedgerRepository(other).insert_new(connection, [apart])
+        assert other.credit is not None
+        await other.credit.record_overruns(connection, new_rows)
+        stored.set()
+        await ends.wait()
+
+    others = asyncio.create_task(other.write_shared(post))
+    await stored.wait()
+    own = asyncio.create_task(cluster.ledger.post_again([row(250, id="req_a", overrun_nanos=0)]))
+    while not await cluster.store.connection.fetchval(WAITED_FOR + "AND objid = 7130005"):
+        assert not own.done()
+        await asyncio.sleep(0.01)
+    ends.set()
+    await asyncio.gather(others, own)
+    await other.close()
+    recorded = await cluster.store.connection.fetch("SELECT id, overrun_nanos FROM requests")
+    assert sum(each["overrun_nanos"] for each in recorded) == 50  # of 500
+    assert (await cluster.find(KEY) or {})["posted"] == 550
+    assert await list_problems(cluster) == []
+
+
+async def test_a_row_that_replaces_an_interrupted_one_is_stored_alone(cluster: Cluster) -> None:
+    """Another node stores rows meanwhile: this one finds what to replace beside it, and waits for its end to do so."""
+    await cluster.take(100)
+    await cluster.ledger.post([row(0, id="req_1", outcome="interrupted"), row(10, id="req_2")])
+    other = PostgresDatabase(Address(cluster.store.url), OtherNode())
+    started, ends = asyncio.Event(), asyncio.Event()
+
+    async def wait(_connection: AsyncConnection) -> None:
+        started.set()
+        await ends.wait()
+
+    others = asyncio.create_task(other.write_shared(wait))
+    await started.wait()
+    own = asyncio.create_task(cluster.ledger.post_again([row(20, id="req_1"), row(10, id="req_2"), row(5, id="req_3")]))
+    while not await cluster.store.connection.fetchval(f"{WAITED_FOR} AND objid = {LIMITS_LOCK}"):
+        assert not own.done()
+        await asyncio.sleep(0.01)
+    ends.set()
+    await asyncio.gather(others, own)
+    await other.close()
+    rows = await cluster.store.connection.fetch("SELECT id, outcome, cost_nanos FROM requests ORDER BY id")
+    assert [tuple(each) for each in rows] == [(f"req_{n}", "completed", cost) for n, cost in ((1, 20), (2, 10), (3, 5))]
+    assert (await cluster.find(KEY) or {})["posted"] == 35
+    assert await list_problems(cluster) == []
 
 
 async def test_rows_of_two_days_count_in_their_own(cluster: Cluster) -> None:
