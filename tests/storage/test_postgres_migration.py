@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import open_address
+from gateway.storage.postgres.lock_numbers import UPGRADE_LOCK
 from gateway.storage.row_mapping import build_request_row
 from gateway.storage.schema import REVISION
 from tests.support.any_user import AnyUser
@@ -24,10 +25,10 @@ OLDER = "0027"
 """The schema of 0.9.0, whose nodes go on beside this version."""
 WITHIN_S = 60.0
 _ENTRY = "INSERT INTO entries (account_id, kind, amount_nanos, at_ms) VALUES (1, 'top_up', 5, 7)"
-_UPGRADER = """
-SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = 7130004 AND granted
+_UPGRADER = f"""
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = {UPGRADE_LOCK} AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
+"""  # noqa: S608 - our own number
 _REVISION = "SELECT version_num FROM alembic_version"
 _UNFINISHED = "SELECT count(*) FROM cluster WHERE starts_with(name, 'unfinished ')"
 _SHAPE = {

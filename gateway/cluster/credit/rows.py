@@ -5,8 +5,9 @@ from typing import Any, TypeAlias
 
 from gateway.domain.balance import BalanceOwner, UtcDay
 from gateway.domain.credit import BalanceId, CreditGrant, CreditRequest, StoredLease
+from gateway.storage.postgres.lock_numbers import WRITES_LOCK
 
-LIMITS_LOCK = 7_130_001
+LIMITS_LOCK = WRITES_LOCK
 """An advisory lock: changes of limits hold it exclusively, transactions that post rows share it."""
 LIST_RESTORING_NODES = """
 SELECT e.id FROM (SELECT id FROM nodes WHERE state = 'live' UNION SELECT unnest($1::text[])) e

@@ -5,11 +5,12 @@ import time
 from statistics import median
 from typing import Any
 
-from gateway.cluster.limits.postgres_sql import CREATE_CLOCK, CREATE_TABLES, TABLES_LOCK, build_functions
+from gateway.cluster.limits.postgres_sql import CREATE_CLOCK, CREATE_TABLES, build_functions
 from gateway.domain.limit_server import LimitServerState
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.hosts import FAILURES
+from gateway.storage.postgres.lock_numbers import LIMIT_TABLES_LOCK
 
 SWEEP_INTERVAL_S = 60.0
 _PING_COUNT = 5
@@ -38,7 +39,7 @@ class PostgresLimitServer:
             self._connection = await self._address.connect(synchronous_commit="off", statement_timeout="3s")
             async with self._connection.transaction():
                 await self._connection.execute("SET LOCAL synchronous_commit = on")
-                await self._connection.execute(f"SELECT pg_advisory_xact_lock({TABLES_LOCK})")
+                await self._connection.execute(f"SELECT pg_advisory_xact_lock({LIMIT_TABLES_LOCK})")
                 await self._connection.execute(CREATE_TABLES)
                 if not await self._connection.fetchval(self._check_query):
                     for statement in self._functions:

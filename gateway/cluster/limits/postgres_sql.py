@@ -12,9 +12,6 @@ from collections.abc import Sequence
 
 from gateway.domain.limit_server import ALIVE_S, EPOCH_S
 
-TABLES_LOCK = 7_130_031
-"""The advisory lock for creating the tables and functions."""
-
 CREATE_TABLES = """
 CREATE UNLOGGED TABLE IF NOT EXISTS limit_buckets (
   name text COLLATE "C" PRIMARY KEY,

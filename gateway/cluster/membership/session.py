@@ -32,13 +32,13 @@ from gateway.storage.postgres.functions import CHANGES, RINGS
 from gateway.storage.postgres.hosts import FAILURES, Connection
 from gateway.storage.postgres.incarnation import read_generation
 from gateway.storage.postgres.line import DedicatedConnection, report_failure
-from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse, NodeFenced
+from gateway.storage.postgres.lock_numbers import BRING_BACK_LOCK, SOLE_USER_LOCK, START_LOCK
+from gateway.storage.postgres.sole_user import DatabaseInUse, NodeFenced
 
 FREE_TIMEOUT_S = 10.0
 """Time limit of the statements that free a node's claims, which may be many rows, in seconds."""
 START_TIMEOUT_S = 60.0
 """How long a starting node waits for another node's start, in seconds."""
-_START_LOCK, _BRING_BACK_LOCK = 7_130_002, 7_130_004
 _PAUSE_S = 0.1
 _MAX_CHANGES = 10_000
 RETENTION_DAYS = 30
@@ -325,10 +325,10 @@ class NodeSession:
         self._control_connection.close()
 
     def start_alone(self) -> AbstractAsyncContextManager[None]:
-        return self._hold_lock(_START_LOCK)
+        return self._hold_lock(START_LOCK)
 
     def bring_back_alone(self) -> AbstractAsyncContextManager[None]:
-        return self._hold_lock(_BRING_BACK_LOCK)
+        return self._hold_lock(BRING_BACK_LOCK)
 
     @asynccontextmanager
     async def _hold_lock(self, lock: int) -> AsyncIterator[None]:

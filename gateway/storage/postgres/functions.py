@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.postgres.credit_sql import FUNCTIONS
+from gateway.storage.postgres.lock_numbers import CHANGES_LOCK
 
 CHANGES = "gateway_changes"
 """The channel on which a commit announces that it has logged changes."""
@@ -14,14 +15,15 @@ CHANGES_KEPT_MS = 86_400_000
 
 # The lock makes changes visible in the order of their numbers, so a node that has read one has read all before it. The
 # arguments are the kind of the changed row and the column that identifies it. Every 256th change removes old ones.
-_LOG_CHANGE = """
+_LOG_CHANGE = (
+    """
 CREATE OR REPLACE FUNCTION log_change() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   now_ms bigint := extract(epoch FROM clock_timestamp()) * 1000;
   changed jsonb := CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END;
   number bigint;
 BEGIN
-  PERFORM pg_advisory_xact_lock(7130003);
+  PERFORM pg_advisory_xact_lock(LOCK);
   INSERT INTO changes (kind, id, at_ms) VALUES (TG_ARGV[0], changed ->> TG_ARGV[1], now_ms)
     RETURNING sequence INTO number;
   IF number % 256 = 0 THEN
@@ -30,7 +32,10 @@ BEGIN
   PERFORM pg_notify('CHANNEL', '');
   RETURN NULL;
 END $$
-""".replace("KEPT_MS", str(CHANGES_KEPT_MS)).replace("CHANNEL", CHANGES)
+""".replace("KEPT_MS", str(CHANGES_KEPT_MS))
+    .replace("CHANNEL", CHANGES)
+    .replace("LOCK", str(CHANGES_LOCK))
+)
 # A plan made while the tables were empty would use sequential scans forever.
 _USE_INDEXES = "ALTER FUNCTION {} SET enable_seqscan = off"
 _INDEXED_FUNCTIONS = (

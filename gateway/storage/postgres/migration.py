@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from gateway.storage import schema
 from gateway.storage.async_engine import AsyncConnection, AsyncEngine
 from gateway.storage.postgres.functions import create_functions
+from gateway.storage.postgres.lock_numbers import UPGRADE_LOCK
 from gateway.storage.postgres.sole_user import WRITE_ALONE
 from gateway.storage.postgres.unfinished import DELETE_ROW, LIST_UNFINISHED, PUT_ROW, UNFINISHED
 from gateway.storage.postgres.values import widen_columns
@@ -28,8 +29,8 @@ T = TypeVar("T")
 Check = Callable[[AsyncConnection], Awaitable[None]]
 """Checks a database, which may be of an earlier version or empty."""
 
-_TRY_LOCK = text("SELECT pg_try_advisory_lock(7130004)")
-_UNLOCK = text("SELECT pg_advisory_unlock(7130004)")
+_TRY_LOCK = text(f"SELECT pg_try_advisory_lock({UPGRADE_LOCK})")
+_UNLOCK = text(f"SELECT pg_advisory_unlock({UPGRADE_LOCK})")
 _LOCK_WAITS_S = (0.4, 0.4, 0.4, 1.2)
 """Seconds that the attempts of a transaction wait for each lock, in turn: probes of other nodes wait up to 1.5 s.
 

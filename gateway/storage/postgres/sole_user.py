@@ -10,19 +10,18 @@ from sqlalchemy import Executable, text
 
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.hosts import CONNECT_TIMEOUT_S, FAILURES
+from gateway.storage.postgres.lock_numbers import SOLE_USER_LOCK, WRITES_LOCK
 
-SOLE_USER_LOCK = 7_130_000
-"""A single gateway holds this lock exclusively; the nodes of a cluster share it."""
-WRITE_ALONE = text("SELECT pg_advisory_xact_lock(7130001)")
+WRITE_ALONE = text(f"SELECT pg_advisory_xact_lock({WRITES_LOCK})")
 # The server frees ``SOLE_USER_LOCK`` a moment before the client sees that its connection has ended, or much earlier if
 # only the server has noticed: a write asks the server, not the connection.
 _LOCK_IF_HELD = """
-SELECT {}(7130001), (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = :lock AND granted
-                     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid = :holder
-                    ) AS alive
+SELECT {}({}), (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = :lock AND granted
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid = :holder
+               ) AS alive
 """
-_LOCK_ALONE = text(_LOCK_IF_HELD.format("pg_advisory_xact_lock"))
-_LOCK_SHARED = text(_LOCK_IF_HELD.format("pg_advisory_xact_lock_shared"))
+_LOCK_ALONE = text(_LOCK_IF_HELD.format("pg_advisory_xact_lock", WRITES_LOCK))
+_LOCK_SHARED = text(_LOCK_IF_HELD.format("pg_advisory_xact_lock_shared", WRITES_LOCK))
 _PAUSE_S = 0.1
 _FIND_HOLDER = """
 SELECT pid, application_name, coalesce(host(client_addr), 'this machine') AS place FROM pg_stat_activity
