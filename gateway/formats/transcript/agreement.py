@@ -17,6 +17,9 @@ Part = Literal["text", "tools", "finish"]
 _UNSPACED = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 """A word, or one character of a script that writes no spaces between words."""
+_MARK_RUN = re.compile(r"(?:[^\w\s\x00-\x7f]|[\uff9e\uff9f]){30}")
+"""What may be combining marks, 30 in a row. The two halfwidth marks are the only ones that count as letters."""
+_JOINER = "\u034f"
 
 
 @frozen
@@ -59,7 +62,10 @@ def compare_answers(answers: ShownAnswers, other_answers: ShownAnswers) -> Agree
 
 def _fold(text: str) -> str:
     """Return a text in lower case and normal width, with single spaces between words."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    # The time for one run of combining marks grows with the square of its length, and the interpreter lock is held all
+    # the while. A joiner after every 30 ends the run, as the stream-safe text format of Unicode (UAX #15) does.
+    stream_safe = _MARK_RUN.sub(rf"\g<0>{_JOINER}", text)
+    return " ".join(unicodedata.normalize("NFKC", stream_safe).casefold().split())
 
 
 def _list_calls(answers: ShownAnswers) -> Iterator[str]:

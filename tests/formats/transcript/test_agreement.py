@@ -1,6 +1,10 @@
 """How far two answers agree, whatever format they are in."""
 
 import json
+import sys
+import unicodedata
+from collections.abc import Callable
+from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -12,6 +16,12 @@ from gateway.formats.transcript.answers import ShownAnswer, ShownAnswers
 from gateway.formats.transcript.messages import ToolCall
 
 ALL = ("text", "tools", "finish")
+
+MARKS = [
+    one for one in map(chr, range(sys.maxunicode + 1)) if unicodedata.combining(unicodedata.normalize("NFKD", one)[0])
+]
+"""What joins a run of combining marks."""
+MAX_RUN = 64
 
 calls = st.lists(st.builds(ToolCall, st.sampled_from(["find", "read"]), st.sampled_from(['{"a": 1}', "{}", "{", ""])))
 answers = st.builds(ShownAnswer, st.text(max_size=80), st.just(""), calls, st.sampled_from(["stop", "length", ""]))
@@ -74,3 +84,59 @@ def test_what_is_equal_is_named(one: ShownAnswers, other: ShownAnswers, ppm: int
 def test_nothing_is_compared_with_no_answer() -> None:
     assert compare_answers(answer("hello"), ShownAnswers()) is None
     assert compare_answers(ShownAnswers(), answer(json.dumps({}))) is None
+
+
+def count_work(text: str) -> int:
+    """Bound the steps of putting the marks of a text in order: the square of the length of each run."""
+    decomposed = "".join(unicodedata.normalize("NFKD", one) for one in text)
+    runs = groupby(decomposed, key=lambda one: unicodedata.combining(one) != 0)
+    return sum(len(list(run)) ** 2 for is_marks, run in runs if is_marks)
+
+
+@given(st.lists(st.tuples(st.sampled_from([*MARKS, "a", "字", " ", "—"]), st.integers(1, 400)), max_size=8))
+def test_the_work_for_combining_marks_grows_with_the_length_of_the_text(runs: list[tuple[str, int]]) -> None:
+    text = "".join(mark * count for mark, count in runs)
+    works: list[int] = []
+    normalize = unicodedata.normalize
+
+    def count(form: str, part: str) -> str:
+        works.append(count_work(part))
+        return normalize(form, part)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gateway.formats.transcript.agreement.unicodedata", Counting(count))
+        agreement = compare(answer(text), answer(f"{text} "))
+    assert works
+    assert sum(works) <= 2 * MAX_RUN * len(text)
+    assert agreement == Agreement(ONE_PPM, ALL)
+
+
+class Counting:
+    """Stands for the module ``unicodedata``."""
+
+    def __init__(self, normalize: Callable[[str, str], str]) -> None:
+        self.normalize = normalize
+
+
+def test_no_mark_of_unicode_makes_a_long_run() -> None:
+    normalized: list[str] = []
+
+    def note(form: str, part: str) -> str:
+        normalized.append(unicodedata.normalize(form, part))
+        return normalized[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gateway.formats.transcript.agreement.unicodedata", Counting(note))
+        for mark in MARKS:
+            compare(answer(mark * 2 * MAX_RUN), answer(""))
+    longest = max(
+        len(list(run))
+        for text in normalized
+        for is_mark, run in groupby(text, key=lambda one: one != "\u034f")
+        if is_mark
+    )
+    assert longest <= MAX_RUN
+
+
+def test_few_marks_are_composed_with_their_letter() -> None:
+    assert compare(answer("e\u0301te\u0301 か\u3099"), answer("été が")) == Agreement(ONE_PPM, ALL)
