@@ -25,12 +25,14 @@ def _postpone(context: ssl.SSLContext) -> None:
 
 
 class _LateContext(ssl.SSLContext):
-    """Reads the certificates at its first connection, and is an ordinary context from then on.
+    """Reads the certificates at its first connection, and is an ordinary context once it has any.
 
-    Event loops connect through ``wrap_bio``. Until it is called, the context trusts no certificate.
+    Event loops connect through ``wrap_bio``. Until it is called, the context trusts no certificate. If the file of the
+    certificates cannot be opened then, as without a free descriptor, the next connection reads the file again.
     """
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
-        self.__class__ = ssl.SSLContext  # type: ignore[assignment]
         self.set_default_verify_paths()
-        return self.wrap_bio(*args, **kwargs)
+        if self.cert_store_stats()["x509"]:  # else the file could not be read: OpenSSL raises no error for that
+            self.__class__ = ssl.SSLContext  # type: ignore[assignment]
+        return ssl.SSLContext.wrap_bio(self, *args, **kwargs)
