@@ -245,7 +245,8 @@ def raise_descriptor_limit() -> int:
 def _tune_garbage_collector() -> None:
     """Exclude all objects created at startup from garbage collection, and collect less often. Saves 18 us per request.
 
-    The first threshold is about as many objects as a few dozen running requests hold. Requests rarely leave cycles behind.
+    The first threshold is about as many objects as a few dozen running requests hold. Requests rarely leave cycles
+    behind.
     """
     gc.freeze()  # not collected before: imports leave no memory worth the 60 ms
     gc.set_threshold(*_GC_THRESHOLDS)  # all three: the start has set the older generations' far higher
