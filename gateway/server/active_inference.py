@@ -151,7 +151,7 @@ class ActiveInference:
             context.route = inference.model
             for step in routes[inference.model].steps:  # no call if none has a shadow
                 if step.shadow is not None:
-                    self.sample = self.services.open_copy_sender().draw(routes[inference.model])
+                    self.sample = self.services.open_copy_sender().draw(routes[inference.model], inference.operation)
                     break
         headers = self.request.headers
         names_subject = self.has_rare_headers and not HEADERS.isdisjoint(map(str.lower, headers))

@@ -16,17 +16,20 @@ MAX_SAMPLES = 64
 
 
 class SampledAnswer:
-    """One answer, as its client gets it.
+    """One answer, as its client gets it. Of a dropped answer the memory and the place are free at once.
 
-    ``draw``: the random number from 0 to below 1 which decides whether the request is copied. ``is_wanted``: whether
-    the answer may be held.
+    ``draw``: the random number from 0 to below 1 which decides whether the request is copied. ``held``: the answers
+    that are held, which this one joins unless there are too many.
     """
 
-    __slots__ = ("__weakref__", "_is_wanted", "_media_type", "_pieces", "_size", "draw")
+    __slots__ = ("__weakref__", "_held", "_is_wanted", "_media_type", "_pieces", "_size", "draw")
 
-    def __init__(self, draw: float, *, is_wanted: bool) -> None:
+    def __init__(self, draw: float, held: "WeakSet[SampledAnswer]") -> None:
         self.draw = draw
-        self._is_wanted = is_wanted
+        self._held = held
+        self._is_wanted = len(held) < MAX_SAMPLES
+        if self._is_wanted:
+            held.add(self)
         self._media_type = ""
         self._pieces: list[bytes] = []
         self._size = 0
@@ -48,8 +51,9 @@ class SampledAnswer:
         self._size += len(data)
         if self._size <= MAX_SAMPLE_BYTES and self._is_wanted:
             self._pieces.append(data)
-        else:
+        elif self._is_wanted:
             self._is_wanted = False
+            self._held.discard(self)
             self._pieces.clear()
 
     async def compare(self, other: "SampledAnswer") -> Agreement | None:
@@ -62,19 +66,6 @@ class SampledAnswer:
     def build_part(self) -> BodyPart:
         """Return what is held of the answer; nothing if the answer is too large."""
         return BodyPart("answer", b"".join(self._pieces), self._media_type, self._size)
-
-
-class SampleDrawer:
-    """Makes the holders of answers, and bounds their number. A holder that is dropped does not count any more."""
-
-    def __init__(self) -> None:
-        self._samples: WeakSet[SampledAnswer] = WeakSet()
-
-    def open(self, draw: float) -> SampledAnswer:
-        """Return a holder for one more answer, which holds nothing if ``MAX_SAMPLES`` others exist."""
-        sample = SampledAnswer(draw, is_wanted=len(self._samples) < MAX_SAMPLES)
-        self._samples.add(sample)
-        return sample
 
 
 def _compare_parts(part: BodyPart, other_part: BodyPart) -> Agreement | None:

@@ -8,13 +8,14 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from weakref import WeakSet
 
 import attrs
 import structlog
 
 from gateway.domain.account import Caller
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.operation import OPERATIONS
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.route import Route, StepPlace
 from gateway.errors import Conflict, GatewayError, InternalError
 from gateway.proxy import forward
@@ -22,7 +23,7 @@ from gateway.request_context import CopyOrigin, RequestContext
 from gateway.routing.router import Router
 from gateway.server.context import Services
 from gateway.server.internal_request import DiscardedStream, InternalRequest
-from gateway.server.sampled_answer import SampledAnswer, SampleDrawer
+from gateway.server.sampled_answer import SampledAnswer
 
 KEY_NAME = "shadow"
 """The name of the key that is made for the account which pays for copies."""
@@ -36,17 +37,19 @@ class ShadowRequests:
 
     def __init__(self, rng: Callable[[], float] = random.random) -> None:
         self.rng = rng
-        self._samples = SampleDrawer()
+        self._samples: WeakSet[SampledAnswer] = WeakSet()
         self._running_counts: dict[tuple[str, int], int] = {}
         self._key_id = 0
         self._creation_lock = asyncio.Lock()
         self._problem = ""
 
-    def draw(self, route: Route) -> SampledAnswer | None:
+    def draw(self, route: Route, operation: Operation) -> SampledAnswer | None:
         """Return what holds the answer to a request that may be copied; None if no step of the route copies it."""
+        if not _is_copied(operation):
+            return None
         draw = self.rng()
         shares = [step.shadow.share for step in route.steps if step.shadow is not None]
-        return self._samples.open(draw) if draw < max(shares, default=0) else None
+        return SampledAnswer(draw, self._samples) if draw < max(shares, default=0) else None
 
     def start(self, services: Services, ctx: RequestContext, place: StepPlace, sample: SampledAnswer) -> None:
         """Start copying an answered request to a shadow model if it was drawn for that, unless too many copies run."""
@@ -134,7 +137,7 @@ class ShadowRequest(InternalRequest):
         targets.leave_room()
         targets.end_wait()  # a copy waits in no queue
         await services.billing.quota.admit(context, targets.rank())
-        sample = SampledAnswer(0, is_wanted=True)
+        sample = SampledAnswer(0, WeakSet())
         if context.inference.stream:
             stream = sample.wrap(DiscardedStream())
             # Settled after the end mark, which no client waits for: only then is the answer whole.
@@ -143,9 +146,11 @@ class ShadowRequest(InternalRequest):
             answer, error = await forward.fetch(services.proxy, context), None
             sample.note_answer(answer.body, answer.media_type)
             self._note_end(None)
-        if error is None:
-            await self._note_agreement(sample)
-        self.settle_stream(error)
+        try:
+            if error is None:
+                await self._note_agreement(sample)
+        finally:  # the answer has arrived whole: neither a shutdown nor an error of the comparison makes it less
+            self.settle_stream(error)
 
     def _note_end(self, error: GatewayError | None) -> None:
         self.ended_at = self._loop.time()
@@ -153,11 +158,19 @@ class ShadowRequest(InternalRequest):
             self.context.first_byte_at = self.ended_at
 
     async def _note_agreement(self, sample: SampledAnswer) -> None:
-        agreement = await self._answer.compare(sample)
+        try:
+            agreement = await self._answer.compare(sample)
+        except Exception:
+            log.exception("answers_not_compared", request_id=self.context.id)
+            return
         if agreement is not None:
             self.context.copied_from = attrs.evolve(
                 self.context.copied_from, agreement_ppm=agreement.words_ppm, agreed_on=",".join(agreement.parts)
             )
+
+
+def _is_copied(operation: Operation) -> bool:
+    return OPERATIONS[operation].conversation or operation == "completions"
 
 
 def _may_copy(ctx: RequestContext) -> bool:
@@ -166,9 +179,9 @@ def _may_copy(ctx: RequestContext) -> bool:
     Content that the gateway has loaded for the caller counts in the caller's memory, which ends with its request.
     """
     inference = ctx.inference
-    is_conversation = OPERATIONS[inference.operation].conversation or inference.operation == "completions"
-    is_bound = bool(inference.channel or inference.foreign or inference.continues or inference.compaction)
-    return is_conversation and not is_bound and not inference.files and not inference.makes_media and ctx.loan is None
+    bound = bool(inference.channel or inference.foreign or inference.continues or inference.compaction)
+    is_whole = not bound and not inference.files and not inference.makes_media and ctx.loan is None
+    return is_whole and _is_copied(inference.operation)
 
 
 def _copy(inference: InferenceRequest, model: str) -> InferenceRequest:

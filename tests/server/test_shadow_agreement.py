@@ -1,14 +1,18 @@
 """How far the answers of a shadow model agree with those that callers got, through the whole gateway."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.request_log import RequestRecord
+from gateway.domain.route import ModelShare, Route, RouteStep, StepShadow
 from gateway.server.context import SERVICES
-from gateway.server.sampled_answer import MAX_SAMPLE_BYTES
+from gateway.server.sampled_answer import MAX_SAMPLE_BYTES, MAX_SAMPLES, SampledAnswer
+from gateway.server.shadow_requests import ShadowRequests
 from tests.support import anthropic_cassettes as claude
 from tests.support.admin_calls import ask_office
 from tests.support.fault_scene import UNHURRIED
@@ -30,6 +34,7 @@ from tests.support.scripted_upstream import (
 StartFresh = Callable[..., Awaitable[RunningGateway]]
 PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 PROVIDERS = {"openai": "custom", "anthropic": "anthropic"}
+COPIED = Route("fast", (RouteStep((ModelShare("old"),), shadow=StepShadow(("new",), 1.0, max_running=1_000)),))
 
 
 def script(provider: str, text: str, finish: str, *, stream: bool) -> Script:
@@ -140,6 +145,69 @@ async def test_what_failed_or_is_too_large_is_not_compared(gateway_with: StartFr
             copies = [row for row in await gateway.rows(4) if row.shadow]
         assert [row.outcome for row in copies] == ["completed", "failed"]
         assert {(row.agreement_ppm, row.agreed_on) for row in copies} == {(None, "")}
+
+
+def test_places_of_answers_are_free_once_these_are_dropped_or_too_large() -> None:
+    """While more requests than there are places run all the time."""
+    requests = ShadowRequests(lambda: 0.0)
+    drawn = [requests.draw(COPIED, "chat") for _ in range(MAX_SAMPLES + 10)]
+    assert [is_held(sample) for sample in drawn] == [True] * MAX_SAMPLES + [False] * 10
+    drawn[0] = None
+    later = requests.draw(COPIED, "chat")
+    assert is_held(later)
+    assert later is not None
+    later.add(b"x" * MAX_SAMPLE_BYTES)
+    assert not is_held(later)
+    assert is_held(requests.draw(COPIED, "chat"))
+
+
+def is_held(sample: SampledAnswer | None) -> bool:
+    assert sample is not None
+    sample.add(b"x")
+    return bool(sample.build_part().content)
+
+
+def test_only_requests_that_may_be_copied_are_drawn() -> None:
+    requests = ShadowRequests(lambda: 0.0)
+    drawn = {operation for operation in OPERATIONS if requests.draw(COPIED, operation) is not None}
+    assert drawn == {name for name, facts in OPERATIONS.items() if facts.conversation} | {"completions"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_comparison_that_fails_leaves_the_copy_complete(
+    gateway_with: StartFresh, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("gateway.server.sampled_answer.compare_answers", fail)
+    answered = script("openai", "hello", "stop", stream=stream)
+    async with ScriptedUpstream(answered) as old, ScriptedUpstream(answered) as new:
+        gateway = await gateway_with(site(old, new))
+        await ask(gateway, stream=stream)
+        copy = await find_copy(gateway)
+        assert (copy.outcome, copy.agreement_ppm, copy.agreed_on) == ("completed", None, "")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_shutdown_during_the_comparison_leaves_the_copy_complete(
+    gateway_with: StartFresh, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    comparing = asyncio.Event()
+
+    async def wait(*_: object) -> None:
+        comparing.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("gateway.server.sampled_answer.run_in_thread", wait)
+    answered = script("openai", "hello", "stop", stream=stream)
+    async with ScriptedUpstream(answered) as old, ScriptedUpstream(answered) as new:
+        gateway = await gateway_with(site(old, new))
+        await ask(gateway, stream=stream)
+        await comparing.wait()
+        await gateway.app[SERVICES].background.close(0)
+        copy = await find_copy(gateway)
+        assert (copy.outcome, copy.agreement_ppm, copy.completion_tokens) == ("completed", None, 7)
 
 
 async def test_nothing_of_the_texts_is_stored(gateway_with: StartFresh, tmp_path: Path) -> None:
