@@ -42,6 +42,16 @@ _WIDER = """
   .map((one) => `${one.scrollWidth} of ${one.clientWidth}`)
 """
 
+SUMS = ("Requests", "Failed", "Tokens", "Spent")
+_CELLS = """
+() => [...document.querySelectorAll("table.list tr")]
+  .map((row) => [...row.cells].filter((cell) => cell.getBoundingClientRect().width > 1).map((cell) => ({
+    label: cell.dataset.label, text: cell.innerText.replace(/[^A-Za-z ]/g, "").trim(),
+    left: Math.round(cell.getBoundingClientRect().left) })))
+  .reduce(([head, rows], row, index) => index ? [head, [...rows, row]] : [row, rows], [[], []])
+"""
+"""The visible cells of the headings and of each row, from left to right."""
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site(
@@ -299,6 +309,24 @@ async def test_no_list_is_wider_than_its_card_with_the_longest_names(site: Visit
         await page.set_viewport_size(DESK)
         wrong += [f"{path}: {one}" for one in await site.guests.scan(ada)]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+async def test_the_sums_of_subjects_stand_under_their_headings(site: VisitedGateway, enter: Enter, width: int) -> None:
+    ada = await enter("ada")
+    question = {"model": "demo-chat", "user": "ann", "messages": [{"role": "user", "content": "x"}]}
+    await site.call("/v1/chat/completions", question, KEY, **{"x-gateway-tags": "team=web"})
+    await ada.page.set_viewport_size({"width": width, "height": 900})
+    for path in ("/end-users", "/tags?tag=team"):
+        await ada.go(path)
+        heads, rows = await ada.page.evaluate(_CELLS)
+        labels = ["Last used", *SUMS] if width == 1440 else ["Last used", "Requests", "Spent"]
+        assert rows, path
+        for row in rows:
+            assert [cell["label"] for cell in row[1:]] == labels, (path, row)
+            if width != 390:  # there a row is a card without headings
+                assert [cell["left"] for cell in row] == [head["left"] for head in heads], (path, row, heads)
+                assert [head["text"] for head in heads[1:]] == labels, (path, heads)
 
 
 async def test_many_are_invited_and_errors_are_told_by_line(site: VisitedGateway, enter: Enter) -> None:

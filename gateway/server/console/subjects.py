@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from gateway.errors import NotFound
 from gateway.server.admin.handler import AdminRequest
 from gateway.server.admin.subjects import find_listed_days
 from gateway.server.console.lists import ListView, load_list
@@ -28,8 +29,8 @@ async def load_end_users(request: web.Request) -> Data:
 async def load_tags(request: web.Request) -> Data:
     """Load a page of the values of a tag: that of the address, or the first by name."""
     period = _find_period(request)
-    listed = await ask_admin_api(request, "/tags", account=_find_account(request), since=_find_since(request, period))
-    tags = [tag.name for tag in listed]
+    query = {"account": _find_account(request), "since": _find_since(request, period)}
+    tags = [tag.name for tag in await _ask_of_account(request, "/tags", **query) or ()]
     tag = request.query.get("tag") or next(iter(tags), "")
     if tag:
         return {**await _load(request, "/tag-values", f"tag:{tag}", tag=tag), "tag": tag, "tags": tags}
@@ -38,6 +39,7 @@ async def load_tags(request: web.Request) -> Data:
         "accounts": [],
         "periods": _PERIODS,
         "period": period,
+        "days": days,
         "days": None,
         "is_incomplete": False,
     }
@@ -53,7 +55,7 @@ async def _load(request: web.Request, path: str, by: str, **tag: str) -> dict[st
     listed, accounts, report = await asyncio.gather(
         load_list(request, path, filters, page_path=page_path, default_sort="-cost_usd", since=days.since, **tag),
         ask_admin_api(request, "/accounts") if sees_all_accounts else _return_nothing(),
-        ask_admin_api(request, "/usage", by=by, value=_NO_VALUE, since=days.since, account=account),
+        _ask_of_account(request, "/usage", by=by, value=_NO_VALUE, since=days.since, account=account),
     )
     shown = {} if period == _DEFAULT_PERIOD else {"span": period}
     return {
@@ -62,8 +64,16 @@ async def _load(request: web.Request, path: str, by: str, **tag: str) -> dict[st
         "periods": _PERIODS,
         "period": period,
         "days": days,
-        "is_incomplete": report.other is not None and report.other.requests > 0,
+        "is_incomplete": report is not None and report.other is not None and report.other.requests > 0,
     }
+
+
+async def _ask_of_account(request: web.Request, path: str, **query: Any) -> Any:
+    """Return the answer of the admin API; None if the account that the address names does not exist."""
+    try:
+        return await ask_admin_api(request, path, **query)
+    except NotFound:
+        return None
 
 
 def _find_account(request: web.Request) -> str | None:

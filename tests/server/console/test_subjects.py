@@ -144,7 +144,13 @@ async def test_without_users_and_tags_the_pages_say_so(gateway_with: StartGatewa
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(site(channel(up.base_url)))
         ada = await make_administrator(gateway)
-        for path, words in (("/end-users", "No end users in this time"), ("/tags", "No tags in this time")):
+        for path, words in (
+            ("/end-users", "No end users in this time"),
+            ("/end-users?account=deleted", "No end users in this time"),
+            ("/tags", "No tags in this time"),
+            ("/tags?account=deleted", "No tags in this time"),
+            ("/tags?account=deleted&tag=team", "No tags in this time"),
+        ):
             status, page = await ada.open(path)
             assert (status, words in page) == (200, True), path
         await ada.session.close()
