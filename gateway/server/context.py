@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.config.reload import LiveConfig, Reloader
     from gateway.deployment import Deployment
     from gateway.domain.ip_address import Networks
+    from gateway.domain.operation import Operation
     from gateway.domain.route import Route, StepPlace
     from gateway.media.client_files import ClientFiles
     from gateway.media.client_uploads import ClientUploads
@@ -354,7 +355,7 @@ class HttpSettings:
 class CopySender(Protocol):
     """Sends copies of requests to shadow models; see ``server/shadow_requests.py``."""
 
-    def draw(self, route: Route) -> SampledAnswer | None: ...
+    def draw(self, route: Route, operation: Operation) -> SampledAnswer | None: ...
 
     def start(self, services: Services, ctx: RequestContext, place: StepPlace, sample: SampledAnswer) -> None: ...
 

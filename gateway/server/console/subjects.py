@@ -39,7 +39,6 @@ async def load_tags(request: web.Request) -> Data:
         "accounts": [],
         "periods": _PERIODS,
         "period": period,
-        "days": days,
         "days": None,
         "is_incomplete": False,
     }

@@ -5,17 +5,19 @@ import sys
 import unicodedata
 from collections.abc import Callable
 from itertools import groupby
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.price import ONE_PPM
-from gateway.formats.transcript.agreement import Agreement, compare_answers
+from gateway.formats.transcript.agreement import Agreement, Part, compare_answers
 from gateway.formats.transcript.answers import ShownAnswer, ShownAnswers
 from gateway.formats.transcript.messages import ToolCall
 
-ALL = ("text", "tools", "finish")
+ALL: tuple[Part, ...] = ("text", "tools", "finish")
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 MARKS = [
     one for one in map(chr, range(sys.maxunicode + 1)) if unicodedata.combining(unicodedata.normalize("NFKD", one)[0])
@@ -99,7 +101,7 @@ def test_the_work_for_combining_marks_grows_with_the_length_of_the_text(runs: li
     works: list[int] = []
     normalize = unicodedata.normalize
 
-    def count(form: str, part: str) -> str:
+    def count(form: Form, part: str) -> str:
         works.append(count_work(part))
         return normalize(form, part)
 
@@ -114,14 +116,14 @@ def test_the_work_for_combining_marks_grows_with_the_length_of_the_text(runs: li
 class Counting:
     """Stands for the module ``unicodedata``."""
 
-    def __init__(self, normalize: Callable[[str, str], str]) -> None:
+    def __init__(self, normalize: Callable[[Form, str], str]) -> None:
         self.normalize = normalize
 
 
 def test_no_mark_of_unicode_makes_a_long_run() -> None:
     normalized: list[str] = []
 
-    def note(form: str, part: str) -> str:
+    def note(form: Form, part: str) -> str:
         normalized.append(unicodedata.normalize(form, part))
         return normalized[-1]
 
