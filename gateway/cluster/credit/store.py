@@ -17,6 +17,7 @@ from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database, DatabaseStartupError
+from gateway.storage.postgres.lock_numbers import OVERRUNS_LOCK
 from gateway.storage.schema import keys
 
 _PERIODS: Mapping[QuotaPeriod, int] = {"lifetime": 0, "daily": 1, "monthly": 2}
@@ -25,7 +26,7 @@ _DELETE_BALANCE_LEASES = "DELETE FROM credit_leases WHERE owner = $1 AND owner_i
 _ADD_CREDIT = "SELECT add_credit($1, $2, $3, $4, $5)"
 _RESERVE_JOB = "SELECT reserve_job($1, $2, $3, $4)"
 _FINISH_JOB = "SELECT finish_job($1, $2, $3, $4, $5, $6)"
-_LOCK_OVERRUNS = "SELECT pg_advisory_xact_lock(7130005)"
+_LOCK_OVERRUNS = f"SELECT pg_advisory_xact_lock({OVERRUNS_LOCK})"
 _LIST_UNOPENED = """
   SELECT k.owner::smallint AS owner, k.id AS owner_id,
     array_position(ARRAY['lifetime', 'daily', 'monthly'], k.quota_period::text) - 1 AS period

@@ -12,5 +12,7 @@ BRING_BACK_LOCK = 7_130_004
 """A node holds this lock while it stores again what a failover has lost."""
 UPGRADE_LOCK = 7_130_005
 """The node that upgrades the schema holds this lock; others try again and again."""
+OVERRUNS_LOCK = 7_130_006
+"""A node that records what exceeds limits after a failover holds this lock until its transaction ends."""
 LIMIT_TABLES_LOCK = 7_130_031
 """A node that creates the tables and functions of rate limits holds this lock."""

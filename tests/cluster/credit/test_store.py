@@ -28,6 +28,7 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import PostgresDatabase
+from gateway.storage.postgres.lock_numbers import OVERRUNS_LOCK
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.videos import VideoRepository
 from tests.support.billing_services import NOON, capped
@@ -241,7 +242,7 @@ async def test_nodes_store_their_rows_again_at_the_same_time_and_the_later_one_c
     others = asyncio.create_task(other.write_shared(post))
     await stored.wait()
     own = asyncio.create_task(cluster.ledger.post_again([row(250, id="req_a", overrun_nanos=0)]))
-    while not await cluster.store.connection.fetchval(WAITED_FOR + "AND objid = 7130005"):
+    while not await cluster.store.connection.fetchval(f"{WAITED_FOR} AND objid = {OVERRUNS_LOCK}"):
         assert not own.done()
         await asyncio.sleep(0.01)
     ends.set()
