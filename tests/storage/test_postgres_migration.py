@@ -1,18 +1,23 @@
 """A PostgreSQL database is upgraded in use: nothing waits long for the upgrade, and one that dies is taken up."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import islice
 from typing import Any
 
 import asyncpg
 import pytest
+import structlog
 from sqlalchemy import Connection, MetaData, insert
 from sqlalchemy.ext.asyncio import create_async_engine
 
+import gateway.storage.migrations.online  # noqa: F401 - else the first older database has conditions of indexes with casts
 from gateway.storage.database import Database, DatabaseStartupError
-from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.address import NODE_PREFIX, Address
 from gateway.storage.postgres.database import open_address
 from gateway.storage.postgres.lock_numbers import UPGRADE_LOCK
+from gateway.storage.postgres.migration import list_attempts
 from gateway.storage.row_mapping import build_request_row
 from gateway.storage.schema import REVISION
 from tests.support.any_user import AnyUser
@@ -29,6 +34,14 @@ _UPGRADER = f"""
 SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = {UPGRADE_LOCK} AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """  # noqa: S608 - our own number
+UPGRADE = """
+import asyncio, sys
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.database import open_address
+from tests.support.any_user import AnyUser
+asyncio.run(open_address(Address(sys.argv[1]), AnyUser(), None, None))
+"""
+"""The program of a process that upgrades a database."""
 _REVISION = "SELECT version_num FROM alembic_version"
 _UNFINISHED = "SELECT count(*) FROM cluster WHERE starts_with(name, 'unfinished ')"
 _SHAPE = {
@@ -183,3 +196,102 @@ async def test_an_upgrade_that_dies_half_way_is_taken_up(
     assert await read_shape(observer) == await read_shape(made)
     await made.close()
     assert (await observer.fetchval(_REVISION), await observer.fetchval(_UNFINISHED)) == (REVISION, 0)
+
+
+async def test_an_index_that_the_server_has_finished_alone_is_taken_as_it_is(
+    url: str, observer: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    """The node is killed while it builds an index; the server goes on to the end of the statement."""
+    async with other.transaction(isolation="repeatable_read"):
+        await wait_at_an_index(other)
+        upgrade = asyncio.create_task(open_node(url))
+        await eventually(lambda: observer.fetchval("SELECT count(*) > 0 FROM pg_index WHERE NOT indisvalid"), WITHIN_S)
+        await observer.execute("SELECT pg_terminate_backend($1)", await observer.fetchval(_UPGRADER))
+        with pytest.raises(DatabaseStartupError):
+            await upgrade
+    name = await observer.fetchval("SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid")
+    row_name = f"unfinished {name}"
+    statement = await observer.fetchval("SELECT convert_from(value, 'UTF8') FROM cluster WHERE name = $1", row_name)
+    await observer.execute(f"DROP INDEX {name}")
+    await observer.execute(statement)
+    number = await observer.fetchval("SELECT $1::regclass::oid", name)
+    await (await open_node(url)).close()
+    assert await observer.fetchval("SELECT $1::regclass::oid", name) == number
+    assert await observer.fetchval(_UNFINISHED) == 0
+
+
+async def test_the_server_ends_the_statement_of_a_killed_node(
+    url: str, observer: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    """The node's statement waits for a transaction that goes on after the node is killed."""
+    async with other.transaction(isolation="repeatable_read"):
+        await wait_at_an_index(other)
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", UPGRADE, url)
+        try:
+            found = "SELECT count(*) > 0 FROM pg_index WHERE NOT indisvalid"
+            await eventually(lambda: observer.fetchval(found), WITHIN_S)
+        finally:
+            process.kill()
+            await process.wait()
+        assert await observer.fetchval(_UPGRADER)
+
+        async def is_unlocked() -> bool:
+            return await observer.fetchval(_UPGRADER) is None
+
+        await eventually(is_unlocked, WITHIN_S)
+    await (await open_node(url)).close()
+    assert await observer.fetchval(_UNFINISHED) == 0
+
+
+def test_attempts_hold_others_up_for_an_eighth_of_the_time_at_most() -> None:
+    attempts = list(islice(list_attempts(), 100))
+    waits_s = sum(wait_s for wait_s, _ in attempts)
+    assert waits_s / (waits_s + sum(pause_s for _, pause_s in attempts)) < 1 / 8
+    assert max(wait_s for wait_s, _ in attempts) > 1.0  # or the server would not end a vacuum of its own
+
+
+async def test_the_log_names_the_step_the_table_and_who_holds_up_the_upgrade(
+    url: str, observer: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    """A read has a table; then an old transaction an index. Another node waits for the one that upgrades."""
+    with structlog.testing.capture_logs() as logs:
+
+        def find_waits() -> list[Any]:
+            return [line for line in logs if line["event"] == "store_migration_waits"]
+
+        async def has_waited(**values: str) -> bool:
+            return any(line.items() >= {**values, "pid": pid}.items() for line in find_waits())
+
+        async with other.transaction(isolation="repeatable_read"):
+            pid = await other.fetchval("SELECT pg_backend_pid()")
+            await wait_at_a_table(other)
+            upgrades = [asyncio.create_task(open_node(url))]
+            await eventually(lambda: has_waited(job="tables", lock="keys", state="idle in transaction"), WITHIN_S)
+            pid = await observer.fetchval(_UPGRADER)
+            upgrades.append(asyncio.create_task(open_node(url)))
+            await eventually(lambda: has_waited(lock="the upgrade"), WITHIN_S)
+            holder = next(line for line in find_waits() if line["lock"] == "the upgrade")
+            assert holder["application_name"].startswith("gateway upgrade ")
+        for upgrade in upgrades:
+            await (await upgrade).close()
+
+
+async def test_the_log_names_the_transaction_that_an_index_waits_for(url: str, other: asyncpg.Connection) -> None:
+    with structlog.testing.capture_logs() as logs:
+
+        async def has_waited() -> bool:
+            return any(line["event"] == "store_migration_waits" and line.get("pid") == pid for line in logs)
+
+        async with other.transaction(isolation="repeatable_read"):
+            await wait_at_an_index(other)
+            pid = await other.fetchval("SELECT pg_backend_pid()")
+            upgrade = asyncio.create_task(open_node(url))
+            await eventually(has_waited, WITHIN_S)
+        await (await upgrade).close()
+
+
+def test_nodes_that_end_a_former_process_leave_the_upgrade_of_its_successor() -> None:
+    address = Address("postgresql://there/gateway", "abc123")
+    assert address.user.startswith(f"{NODE_PREFIX}abc123 ")
+    assert address.upgrade_user.startswith(NODE_PREFIX)
+    assert not address.upgrade_user.startswith(f"{NODE_PREFIX}abc123 ")

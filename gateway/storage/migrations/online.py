@@ -9,6 +9,9 @@ from typing_extensions import override
 
 from gateway.storage.postgres.unfinished import DELETE_ROW, PUT_ROW, UNFINISHED
 
+_HURRY = sa.text("SET LOCAL lock_timeout = '100ms'")
+"""While a migration has the first table, others wait for it: it must not wait as long for the second one."""
+
 
 class OnlineOperations(PostgresqlImpl):
     """What Alembic does in PostgreSQL; the class itself registers it.
@@ -25,6 +28,8 @@ class OnlineOperations(PostgresqlImpl):
     def add_column(self, table_name: str, column: sa.Column[Any], **options: Any) -> None:
         _widen(column)
         super().add_column(table_name, column, **options)
+        if self.context_opts.get("defers_indexes"):
+            self._execute(_HURRY)
 
     @override
     def create_table(self, table: sa.Table, **options: Any) -> None:

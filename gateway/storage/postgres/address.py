@@ -29,6 +29,8 @@ class Address:
     Attributes:
         name: the address without user, password and options.
         user: the name of this process's connections (``application_name``).
+        upgrade_user: the name of the connection that upgrades the schema. Nodes that declare a former process of this
+            node dead end connections whose names begin like ``user``, and leave this one.
     """
 
     def __init__(self, url: str, node: str = "", timeline: NewestTimeline | None = None) -> None:
@@ -42,6 +44,8 @@ class Address:
         self.name = describe_url(url)
         default_user = f"{NODE_PREFIX}{node}" if node else f"gateway {socket.gethostname()[:30]}"
         self.user = f"{default_user} {os.getpid()} {secrets.token_hex(4)}"
+        prefix = NODE_PREFIX if node else "gateway "
+        self.upgrade_user = f"{prefix}upgrade {self.user.removeprefix(prefix)}"
 
     async def connect(self, **settings: str) -> asyncpg.Connection:
         """Open a connection with these server ``settings``. Raises ``FAILURES`` and ``ValueError``."""

@@ -85,7 +85,7 @@ class PostgresDatabase(Database):
 
         Raises ``DatabaseStartupError``, ``OSError``.
         """
-        await migrate(self._writer, self.name, check)
+        await migrate(self._writer, self._address, check)
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         return await self._run_to_end(self._write(work, audit))

@@ -6,21 +6,25 @@ start resumes an upgrade that was interrupted.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from itertools import cycle
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from itertools import chain, cycle, repeat
 from typing import TypeVar
 
+import asyncpg
 import structlog
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from gateway.storage import schema
 from gateway.storage.async_engine import AsyncConnection, AsyncEngine
+from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import create_functions
+from gateway.storage.postgres.hosts import Connection as Driver
 from gateway.storage.postgres.lock_numbers import UPGRADE_LOCK
 from gateway.storage.postgres.sole_user import WRITE_ALONE
 from gateway.storage.postgres.unfinished import DELETE_ROW, LIST_UNFINISHED, PUT_ROW, UNFINISHED
+from gateway.storage.postgres.upgrade_waits import WaitLog, watch
 from gateway.storage.postgres.values import widen_columns
 from gateway.storage.schema_upgrade import check_schema, upgrade_schema
 from gateway.storage.schema_version import write_user_version
@@ -32,7 +36,7 @@ Check = Callable[[AsyncConnection], Awaitable[None]]
 _TRY_LOCK = text(f"SELECT pg_try_advisory_lock({UPGRADE_LOCK})")
 _UNLOCK = text(f"SELECT pg_advisory_unlock({UPGRADE_LOCK})")
 _LOCK_WAITS_S = (0.4, 0.4, 0.4, 1.2)
-"""Seconds that the attempts of a transaction wait for each lock, in turn: probes of other nodes wait up to 1.5 s.
+"""Seconds that the attempts of a transaction wait for its first lock, in turn: probes of other nodes wait up to 1.5 s.
 
 The server ends a vacuum of its own that holds a lock up, but only after ``deadlock_timeout``: one second.
 """
@@ -40,8 +44,9 @@ _SET_LIMITS = text("""
 SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', :lock, true),
     set_config('idle_in_transaction_session_timeout', '5min', true)
 """)
-_PAUSE_S = 0.3
-"""Seconds between two attempts, in which other transactions proceed."""
+_PAUSES_S = (0.3, 1.0, 3.0, 10.0)
+"""Seconds between attempts, in which other transactions proceed. The last one repeats: a dump may take hours."""
+_IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
 _LOCKED = ("55P03", "40P01")
 """SQLSTATE for a lock that was not granted in time, and for a deadlock."""
 _FUNCTIONS = f"{UNFINISHED}functions"
@@ -50,8 +55,8 @@ _FUNCTIONS = f"{UNFINISHED}functions"
 log = structlog.stdlib.get_logger(__name__)
 
 
-async def migrate(engine: AsyncEngine, name: str, check: Check | None) -> None:
-    """Bring the schema of the database ``name`` up to date, unless ``check`` raises an error.
+async def migrate(engine: AsyncEngine, address: Address, check: Check | None) -> None:
+    """Bring the schema of the database at ``address`` up to date, unless ``check`` raises an error.
 
     Raises ``DatabaseStartupError``, ``OSError``, and the errors of SQLAlchemy; connections of ``engine`` must be closed
     then, because one of them may hold the lock of upgrades.
@@ -60,7 +65,7 @@ async def migrate(engine: AsyncEngine, name: str, check: Check | None) -> None:
         async with _begin(connection):
             if check is not None:
                 await check(connection)
-            revision = await check_schema(connection, name)
+            revision = await check_schema(connection, address.name)
         if revision == schema.REVISION and not await _list_unfinished(connection):
             return
         # Before the first lock, because loading Alembic from a slow disk takes seconds, and only if it is needed.
@@ -68,15 +73,37 @@ async def migrate(engine: AsyncEngine, name: str, check: Check | None) -> None:
         from gateway.storage.migrations.run import open_scripts  # noqa: PLC0415
 
         open_scripts()
-        await _lock_upgrades(connection)
-        async with _begin(connection):
-            revision = await check_schema(connection, name)  # another node may have upgraded it meanwhile
-        if revision is None or revision < schema.OLDEST:
-            await _upgrade_alone(connection, name)
-        else:
-            await _upgrade_beside_others(connection, name)
-        async with connection.begin():
-            await connection.execute(_UNLOCK)
+        async with _name_connection(connection, address) as driver, watch(address, driver):
+            await _upgrade(connection, address.name)
+
+
+async def _upgrade(connection: AsyncConnection, name: str) -> None:
+    await _lock_upgrades(connection)
+    async with _begin(connection):
+        revision = await check_schema(connection, name)  # another node may have upgraded it meanwhile
+    if revision is None or revision < schema.OLDEST:
+        await _upgrade_alone(connection, name)
+    else:
+        await _upgrade_beside_others(connection, name)
+    async with connection.begin():
+        await connection.execute(_UNLOCK)
+
+
+@asynccontextmanager
+async def _name_connection(connection: AsyncConnection, address: Address) -> AsyncIterator[Driver]:
+    """Give a connection the name of an upgrade, and let its server end a statement whose client is gone."""
+    driver = await _find_driver(connection)
+    await driver.execute("SELECT set_config('application_name', $1, false)", address.upgrade_user)
+    with suppress(asyncpg.PostgresError):  # a server before version 14, or on a system that cannot tell
+        await driver.execute("SET client_connection_check_interval = '5s'")
+    yield driver
+    with suppress(asyncpg.PostgresError):
+        await driver.execute("RESET client_connection_check_interval")
+    await driver.execute("RESET application_name")
+
+
+async def _find_driver(connection: AsyncConnection) -> Driver:
+    return (await connection.get_raw_connection()).driver_connection
 
 
 async def _upgrade_alone(connection: AsyncConnection, name: str) -> None:
@@ -106,9 +133,9 @@ async def _upgrade_beside_others(connection: AsyncConnection, name: str) -> None
         await _create_rest(connection)
         await connection.execute(DELETE_ROW, {"name": _FUNCTIONS})
 
-    while await _retry(connection, run_next):
+    while await _retry(connection, run_next, "tables"):
         pass
-    await _retry(connection, finish)
+    await _retry(connection, finish, "functions")
     for index, statement in await _list_unfinished(connection):
         await _build_index(connection, index, statement)
     log.info("store_migrated", schema=schema.REVISION)
@@ -123,16 +150,23 @@ async def _create_rest(connection: AsyncConnection) -> None:
 
 
 async def _build_index(connection: AsyncConnection, row_name: str, statement: str) -> None:
-    """Build an index without a lock that excludes writes. This waits for every transaction that has begun before."""
-    driver = (await connection.get_raw_connection()).driver_connection
-    if driver is None:
-        raise RuntimeError("a connection has a driver")
-    log.info("store_index_started", job=row_name.removeprefix(UNFINISHED))
+    """Build an index without a lock that excludes writes. This waits for every transaction that has begun before.
+
+    A valid index of that name stays: the server builds an index to its end if only the client has ended.
+    """
+    driver = await _find_driver(connection)
+    index = f'"{row_name.removeprefix(UNFINISHED)}"'
     await driver.execute("SET statement_timeout = 0")
     await driver.execute("SET lock_timeout = 0")
-    # Of an index whose node died the database has kept a part, which no query uses.
-    await driver.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{row_name.removeprefix(UNFINISHED)}"')
-    await driver.execute(statement)
+    while not await driver.fetchval(_IS_VALID, index):
+        log.info("store_index_started", job=index.strip('"'))
+        try:
+            # Of an index whose node died the database has kept a part, which no query uses.
+            await driver.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
+            await driver.execute(statement)
+        except asyncpg.DeadlockDetectedError as error:
+            log.info("store_migration_waits", job=index.strip('"'), error=str(error))
+            await asyncio.sleep(_PAUSES_S[0])
     await driver.execute("RESET statement_timeout")
     await driver.execute("RESET lock_timeout")
     async with _begin(connection):
@@ -145,27 +179,36 @@ async def _list_unfinished(connection: AsyncConnection) -> list[tuple[str, str]]
         return [(row.name, row.statement) for row in await connection.execute(LIST_UNFINISHED)]
 
 
-async def _retry(connection: AsyncConnection, work: Callable[[], Awaitable[T]]) -> T:
+async def _retry(connection: AsyncConnection, work: Callable[[], Awaitable[T]], step: str) -> T:
     """Run ``work`` in a transaction, and repeat it until it gets its locks in time."""
-    for wait_s in cycle(_LOCK_WAITS_S):
+    waits = WaitLog(job=step)
+    for wait_s, pause_s in list_attempts():
         try:
             async with _begin(connection, wait_s):
                 return await work()
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) not in _LOCKED:
                 raise
-            log.info("store_migration_waits", error=str(error.orig).partition("\n")[0])
-        await asyncio.sleep(_PAUSE_S)
+            statement = error.statement or ""
+        await waits.tell_holder(await _find_driver(connection), statement)
+        await asyncio.sleep(pause_s)
     raise AssertionError
+
+
+def list_attempts() -> Iterator[tuple[float, float]]:
+    """Yield, without end, how long an attempt waits for a lock, and the pause after the attempt, in seconds."""
+    return zip(cycle(_LOCK_WAITS_S), chain(_PAUSES_S, repeat(_PAUSES_S[-1])), strict=False)
 
 
 async def _lock_upgrades(connection: AsyncConnection) -> None:
     """Take the lock that lets one node upgrade at a time. A wait in the server would delay building an index there."""
+    waits = WaitLog()
     while True:
         async with connection.begin():
             if (await connection.execute(_TRY_LOCK)).scalar_one():
                 return
-        await asyncio.sleep(_PAUSE_S)
+        await waits.tell_upgrader(await _find_driver(connection))
+        await asyncio.sleep(_PAUSES_S[0])
 
 
 @asynccontextmanager
