@@ -11,7 +11,7 @@ def check_server(url: str) -> Iterator[Finding]:
     """Check that the server answers, and that its database has a usable schema. A gateway may be running."""
     try:
         # The driver is an extra. Without it the settings already have a problem.
-        from gateway.storage.postgres.address import describe_url, find_configurations, find_schema  # noqa: PLC0415
+        from gateway.storage.postgres.address import describe_url, find_configurations, find_schema, find_unfinished  # noqa: PLC0415
     except ModuleNotFoundError:
         yield Finding("database", "skipped", "PostgreSQL was not asked: the extra postgres is not installed")
         return
@@ -23,6 +23,9 @@ def check_server(url: str) -> Iterator[Finding]:
     elif schema > REVISION:
         fix = "Install the version that has upgraded it"
         yield Finding("database", "problem", f"The database {name} is of a newer version: schema {schema}", fix)
+    elif asyncio.run(find_unfinished(url)):
+        fix = "Wait for the node that upgrades it. If there is none, start a node of this version"
+        yield Finding("database", "warning", f"The upgrade of the database {name} is unfinished: schema {schema}", fix)
     else:
         content = f"schema {schema}" if schema else "empty"
         yield Finding("database", "ok", f"The database {name} answers ({content}); files of a server are not checked")

@@ -55,7 +55,7 @@ async def check_schema(connection: AsyncConnection, name: str) -> str | None:
     if revision == schema.REVISION:
         await _check_tables(connection)
     elif revision is not None and revision > schema.REVISION:
-        newer_description = describe_newer(revision, await _read_version(connection))
+        newer_description = describe_newer(revision, await _read_version(connection), connection.dialect.name)
         raise DatabaseStartupError(f"The database {name} is {newer_description}")
     elif revision is not None and revision < min(RELEASES.values()):
         raise DatabaseStartupError(f"The database {name} is {describe_older(revision)}")

@@ -42,13 +42,16 @@ def parse_user_version(number: int) -> str:
     return f"{major}.{minor}.{patch}" if number > 0 else ""
 
 
-def describe_newer(schema: str, version: str) -> str:
+def describe_newer(schema: str, version: str, dialect: str = "sqlite") -> str:
     """Describe a database too new for this version, and a remedy; ``version`` is empty if unknown."""
     needed_version = f"version {version} or newer" if version else "the version that wrote it"
-    return (
+    description = (
         f"of a newer version of the gateway: it has schema {schema}, and this one, {__version__}, knows {REVISION}. "
-        f"Install {needed_version}; that one can take the database back (gateway downgrade {__version__})"
+        f"Install {needed_version}"
     )
+    if dialect != "sqlite":  # a database on a server is never taken back
+        return description
+    return f"{description}; that one can take the database back (gateway downgrade {__version__})"
 
 
 def describe_older(schema: str) -> str:

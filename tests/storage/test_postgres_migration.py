@@ -13,7 +13,9 @@ from sqlalchemy import Connection, MetaData, insert
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import gateway.storage.migrations.online  # noqa: F401 - else the first older database has conditions of indexes with casts
+from gateway.doctor.postgres_check import check_server
 from gateway.storage.database import Database, DatabaseStartupError
+from gateway.storage.migrations.run import list_created_tables
 from gateway.storage.postgres.address import NODE_PREFIX, Address
 from gateway.storage.postgres.database import open_address
 from gateway.storage.postgres.lock_numbers import UPGRADE_LOCK
@@ -191,6 +193,8 @@ async def test_an_upgrade_that_dies_half_way_is_taken_up(
             await upgrade
         assert await observer.fetchval(_REVISION) == reached
         assert await observer.fetchval(_UNFINISHED)
+        (found,) = [each for each in await asyncio.to_thread(list, check_server(url)) if each.check == "database"]
+        assert (found.state, reached in found.text) == ("warning", True)
     await (await open_node(url)).close()
     made = await asyncpg.connect(await (await shared_postgres.get_server()).make_database())
     assert await read_shape(observer) == await read_shape(made)
@@ -295,3 +299,32 @@ def test_nodes_that_end_a_former_process_leave_the_upgrade_of_its_successor() ->
     assert address.user.startswith(f"{NODE_PREFIX}abc123 ")
     assert address.upgrade_user.startswith(NODE_PREFIX)
     assert not address.upgrade_user.startswith(f"{NODE_PREFIX}abc123 ")
+
+
+async def test_a_newer_database_is_refused_without_a_command_that_a_server_has_not(
+    url: str, observer: asyncpg.Connection
+) -> None:
+    await observer.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(DatabaseStartupError, match="newer version") as refused:
+        await open_node(url)
+    assert "downgrade" not in str(refused.value)
+
+
+async def test_tables_of_a_newer_version_are_named_before_the_first_step(
+    url: str, observer: asyncpg.Connection
+) -> None:
+    """A dump from before an upgrade was restored into a database that was not emptied."""
+    await observer.execute("CREATE TABLE subject_usage (name text)")  # 0033 makes it
+    with pytest.raises(DatabaseStartupError, match="subject_usage"):
+        await open_node(url)
+    assert await observer.fetchval(_REVISION) == OLDER
+    await observer.execute("DROP TABLE subject_usage")
+    await (await open_node(url)).close()
+    assert await observer.fetchval(_REVISION) == REVISION
+
+
+def test_each_table_is_created_by_one_migration() -> None:
+    """Or a database that has the table of the first one would be refused."""
+    names = list_created_tables(None)
+    assert len(set(names)) == len(names) > 1
+    assert set(names) >= {"subject_usage", "failure_hours", "speed_hours", "rollups"}

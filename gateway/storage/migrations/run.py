@@ -1,5 +1,7 @@
 """Runs migrations over a connection that is already in a transaction: all that are wanted, or none."""
 
+import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,8 @@ from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
+
+_CREATED = re.compile(r'create_table\(\s*"(\w+)"')
 
 
 def upgrade(connection: Connection) -> None:
@@ -25,6 +29,12 @@ def downgrade(connection: Connection, revision: str) -> None:
     """Take the schema back to an older ``revision``, and delete data without a place in it."""
     steps = open_scripts()._downgrade_revs  # noqa: SLF001 - see ``_run``
     _run(connection, lambda current, _: steps(revision, current))
+
+
+def list_created_tables(revision: str | None) -> Sequence[str]:
+    """Return the tables that the migrations after ``revision`` create; None: after the first of all."""
+    scripts = open_scripts().iterate_revisions("head", revision or "base")
+    return [name for script in scripts for name in _CREATED.findall(Path(script.path).read_text("utf-8"))]
 
 
 @cache

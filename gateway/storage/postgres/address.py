@@ -16,6 +16,7 @@ from gateway.storage.postgres.timeline import NewestTimeline
 NODE_PREFIX = "gateway node "
 """The prefix of the names of all connections of a node; its id and a space follow."""
 _LIST_CONFIGURATIONS = "SELECT id, config_digest FROM nodes WHERE state = 'live' ORDER BY id"
+_IS_UNFINISHED = "SELECT EXISTS (SELECT 1 FROM cluster WHERE starts_with(name, 'unfinished '))"
 _READ_ONLY = "SET default_transaction_read_only = on"
 _KEEP_ALIVE = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 
@@ -104,6 +105,18 @@ async def find_schema(url: str) -> str | Exception:
             connection.terminate()
     except (*FAILURES, ValueError) as error:
         return error
+
+
+async def find_unfinished(url: str) -> bool:
+    """Return whether an upgrade of the schema ended half-way, or is under way; False if the database cannot be read."""
+    try:
+        connection = await Address(url).connect(statement_timeout="3s")
+        try:
+            return bool(await connection.fetchval(_IS_UNFINISHED))
+        finally:
+            connection.terminate()
+    except (*FAILURES, ValueError):
+        return False
 
 
 async def find_configurations(url: str) -> Sequence[tuple[str, str]] | Exception:

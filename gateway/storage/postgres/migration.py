@@ -6,7 +6,7 @@ start resumes an upgrade that was interrupted.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import chain, cycle, repeat
 from typing import TypeVar
@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from gateway.storage import schema
 from gateway.storage.async_engine import AsyncConnection, AsyncEngine
+from gateway.storage.database import DatabaseStartupError
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import create_functions
 from gateway.storage.postgres.hosts import Connection as Driver
@@ -51,6 +52,8 @@ _LOCKED = ("55P03", "40P01")
 """SQLSTATE for a lock that was not granted in time, and for a deadlock."""
 _FUNCTIONS = f"{UNFINISHED}functions"
 """The row that stands for the functions of this version, which are made after the last migration."""
+
+_LIST_TABLES = text("SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY (:names)")
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -115,7 +118,7 @@ async def _upgrade_alone(connection: AsyncConnection, name: str) -> None:
 
 
 async def _upgrade_beside_others(connection: AsyncConnection, name: str) -> None:
-    from gateway.storage.migrations.run import upgrade_once  # noqa: PLC0415 - see ``migrate``
+    from gateway.storage.migrations.run import list_created_tables, upgrade_once  # noqa: PLC0415 - see ``migrate``
 
     async def run_next() -> bool:
         revision = await check_schema(connection, name)
@@ -133,12 +136,24 @@ async def _upgrade_beside_others(connection: AsyncConnection, name: str) -> None
         await _create_rest(connection)
         await connection.execute(DELETE_ROW, {"name": _FUNCTIONS})
 
+    async with _begin(connection):
+        await _check_remains(connection, name, list_created_tables(await check_schema(connection, name)))
     while await _retry(connection, run_next, "tables"):
         pass
     await _retry(connection, finish, "functions")
     for index, statement in await _list_unfinished(connection):
         await _build_index(connection, index, statement)
     log.info("store_migrated", schema=schema.REVISION)
+
+
+async def _check_remains(connection: AsyncConnection, name: str, created: Sequence[str]) -> None:
+    """Raise ``DatabaseStartupError`` if a table is there that a migration is about to create."""
+    found = (await connection.execute(_LIST_TABLES, {"names": list(created)})).scalars()
+    if remains := sorted(found):
+        raise DatabaseStartupError(
+            f"The database {name} has tables of a newer schema than its own: {', '.join(remains)}. If a backup was "
+            "restored, restore it again into an emptied schema; nothing was changed"
+        )
 
 
 async def _create_rest(connection: AsyncConnection) -> None:
