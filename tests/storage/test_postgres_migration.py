@@ -328,3 +328,15 @@ def test_each_table_is_created_by_one_migration() -> None:
     names = list_created_tables(None)
     assert len(set(names)) == len(names) > 1
     assert set(names) >= {"subject_usage", "failure_hours", "speed_hours", "rollups"}
+
+
+async def test_failures_count_in_hours_and_in_days(url: str, observer: asyncpg.Connection) -> None:
+    await observer.execute("UPDATE requests SET outcome = 'failed', error_code = 'upstream_timeout'")
+    at_ms = await observer.fetchval("SELECT settled_ms FROM requests")
+    await (await open_node(url)).close()
+    rows = await observer.fetch("SELECT span, hour, outcome, code, requests FROM failure_hours ORDER BY span")
+    hour = at_ms // 3_600_000
+    assert [tuple(row) for row in rows] == [
+        (1, hour, "failed", "upstream_timeout", 1),
+        (24, hour // 24 * 24, "failed", "upstream_timeout", 1),
+    ]
