@@ -1,6 +1,7 @@
 """A PostgreSQL database is upgraded in use: nothing waits long for the upgrade, and one that dies is taken up."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
@@ -24,7 +25,7 @@ from gateway.storage.row_mapping import build_request_row
 from gateway.storage.schema import REVISION
 from tests.support.any_user import AnyUser
 from tests.support.gateway_process import eventually
-from tests.support.postgres import SharedPostgres
+from tests.support.postgres import PostgresServer, SharedPostgres, owning_server
 from tests.support.request_records import make_row
 from tests.support.schema_fixtures import migrate
 
@@ -64,7 +65,10 @@ _SHAPE = {
 @pytest.fixture
 async def url(shared_postgres: SharedPostgres) -> str:
     """A database of the older version with a request and an entry."""
-    server = await shared_postgres.get_server()
+    return await make_older_database(await shared_postgres.get_server())
+
+
+async def make_older_database(server: PostgresServer) -> str:
     made = await server.make_database()
     await server.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public", made.rpartition("/")[2])
     engine = create_async_engine(made.replace("postgresql://", "postgresql+asyncpg://"))
@@ -340,3 +344,23 @@ async def test_failures_count_in_hours_and_in_days(url: str, observer: asyncpg.C
         (1, hour, "failed", "upstream_timeout", 1),
         (24, hour // 24 * 24, "failed", "upstream_timeout", 1),
     ]
+
+
+async def test_an_upgrade_ends_if_its_server_falls_silent() -> None:
+    async with owning_server() as server:
+        url = await make_older_database(server)
+        observer, other = await asyncpg.connect(url), await asyncpg.connect(url)
+        found = "SELECT count(*) > 0 FROM pg_index WHERE NOT indisvalid"
+        await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        await wait_at_an_index(other)
+        upgrade = asyncio.create_task(open_node(url))
+        await eventually(lambda: observer.fetchval(found), WITHIN_S)
+        server.signal(signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                with pytest.raises(DatabaseStartupError):
+                    await upgrade
+        finally:
+            server.signal(signal.SIGCONT)
+            other.terminate()
+            observer.terminate()
