@@ -16,8 +16,8 @@ from gateway.formats.transcript.agreement import Agreement, Part, compare_answer
 from gateway.formats.transcript.answers import ShownAnswer, ShownAnswers
 from gateway.formats.transcript.messages import ToolCall
 
-ALL: tuple[Part, ...] = ("text", "tools", "finish")
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+ALL: tuple[Part, ...] = ("text", "tools", "finish")
 
 MARKS = [
     one for one in map(chr, range(sys.maxunicode + 1)) if unicodedata.combining(unicodedata.normalize("NFKD", one)[0])
