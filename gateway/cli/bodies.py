@@ -115,4 +115,5 @@ def _print_attestation(answer: Json) -> None:
 
 def _print_deleted(answer: Json) -> None:
     pending = f" Other nodes still erase those of {answer['pending']:,}; they are hidden." if answer["pending"] else ""
-    click.echo(f"The bodies of {answer['requests']:,} requests are deleted.{pending}")
+    answers = f" {answer['answers']:,} cached answers are deleted, too." if answer["answers"] else ""
+    click.echo(f"The bodies of {answer['requests']:,} requests are deleted.{pending}{answers}")

@@ -96,19 +96,25 @@ class CachedAnswers:
             )
         )
 
-    async def delete(self, *, account_id: int | None = None, end_users: Collection[str] | None = None) -> int:
+    async def delete(
+        self, *, account_id: int | None = None, end_users: Collection[str] | None = None, before_ms: int | None = None
+    ) -> int:
         """Delete answers as ``AnswerCache.delete`` does, and have the other nodes delete theirs."""
         if self._publish is not None:
             users = None if end_users is None else sorted(end_users)
-            self._publish(orjson.dumps([account_id, users]).hex())
+            # Nodes of a version before know no third value.
+            before = [] if before_ms is None else [before_ms]
+            self._publish(orjson.dumps([account_id, users, *before]).hex())
         self._note_deletion(account_id, end_users)
-        return await self.store.delete(account_id=account_id, end_users=end_users)
+        return await self.store.delete(account_id=account_id, end_users=end_users, before_ms=before_ms)
 
     def delete_here(self, name: str) -> None:
         """Delete the answers named in another node's notification."""
-        account_id, end_users = orjson.loads(bytes.fromhex(name))
+        account_id, end_users, *before = orjson.loads(bytes.fromhex(name))
         self._note_deletion(account_id, end_users)
-        task = asyncio.ensure_future(self.store.delete(account_id=account_id, end_users=end_users))
+        before_ms = before[0] if before else None
+        deleting = self.store.delete(account_id=account_id, end_users=end_users, before_ms=before_ms)
+        task = asyncio.ensure_future(deleting)
         self._deletions.add(task)
         task.add_done_callback(self._deletions.discard)
 

@@ -59,7 +59,7 @@ CREATE INDEX IF NOT EXISTS answers_by_account ON answers (account_id);
 _PUT = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _FIND_OLDEST = "SELECT rowid, length(sealed) FROM answers ORDER BY rowid LIMIT ?"
 _FIND_EXPIRED = "SELECT rowid, length(sealed) FROM answers WHERE expires_ms <= ? LIMIT ?"
-_FIND_OWNERS = "SELECT rowid, length(sealed), account_id, end_user FROM answers WHERE rowid BETWEEN ? AND ?"
+_FIND_OWNERS = "SELECT rowid, length(sealed), account_id, end_user, stored_ms FROM answers WHERE rowid BETWEEN ? AND ?"
 _TEXT_FIELDS = ("media_type", "answered", "source", "adapted")
 
 T = TypeVar("T")
@@ -69,14 +69,22 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class _Deletion:
-    """The answers of an account, or of end users, or all, that were stored until ``at_ms``."""
+    """The answers of an account, or of end users, or all, or those of them that were stored before ``before_ms``.
+
+    ``at_ms``: when they were deleted. What is stored later is not among them.
+    """
 
     account_id: int | None
     end_users: Collection[str] | None
+    before_ms: int | None
     at_ms: int
 
-    def covers(self, account_id: int, end_user: str) -> bool:
-        return self.account_id in {None, account_id} and (self.end_users is None or end_user in self.end_users)
+    def covers(self, account_id: int, end_user: str, stored_ms: int) -> bool:
+        return (
+            self.account_id in {None, account_id}
+            and (self.end_users is None or end_user in self.end_users)
+            and (self.before_ms is None or stored_ms < self.before_ms)
+        )
 
 
 class AnswerCache:
@@ -156,16 +164,18 @@ class AnswerCache:
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._write_waiting)
 
-    async def delete(self, *, account_id: int | None = None, end_users: Collection[str] | None = None) -> int:
-        """Delete the answers of an account, of end users, or of end users of an account; return how many were on disk.
+    async def delete(
+        self, *, account_id: int | None = None, end_users: Collection[str] | None = None, before_ms: int | None = None
+    ) -> int:
+        """Delete the answers that match all arguments, without one all; return how many were on disk.
 
-        Without an argument all are deleted. What was deleted is not given again, also if the disk fails. Raises
-        ``OSError`` if it may still be on disk then.
+        ``before_ms``, in Unix milliseconds: those that were stored before. What was deleted is not given again, also if
+        the disk fails. Raises ``OSError`` if it may still be on disk then.
         """
-        deletion = _Deletion(account_id, end_users, self._now_ms())
+        deletion = _Deletion(account_id, end_users, before_ms, self._now_ms())
         self._deletion_count += 1
         for key, answer in list(self._memory.items()):
-            if deletion.covers(answer.account_id, answer.end_user):
+            if deletion.covers(answer.account_id, answer.end_user, answer.stored_ms):
                 self._forget(key)
         del self._deletions[:-_MAX_FAILED_DELETIONS]
         self._deletions.append(deletion)  # until it is done; one that fails stays
@@ -180,7 +190,7 @@ class AnswerCache:
             task.exception()  # keeps asyncio from logging the exception: the caller may be cancelled
 
     async def _delete_all(self, deletion: _Deletion) -> int:
-        if deletion.account_id is not None and deletion.end_users is None:
+        if deletion.account_id is not None and deletion.end_users is None and deletion.before_ms is None:
             # First: without it nothing can be read, whatever is left on the disk.
             await self._in_thread(self._data_keys.destroy, deletion.account_id)
         deleted, (row, last) = 0, await self._in_thread(self._find_range)
@@ -235,7 +245,7 @@ class AnswerCache:
     def _is_deleted(self, answer: CachedAnswer) -> bool:
         """Return whether a deletion that is not done covers an answer."""
         return any(
-            deletion.covers(answer.account_id, answer.end_user) and answer.stored_ms <= deletion.at_ms
+            deletion.covers(answer.account_id, answer.end_user, answer.stored_ms) and answer.stored_ms <= deletion.at_ms
             for deletion in self._deletions
         )
 

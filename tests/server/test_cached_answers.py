@@ -355,6 +355,58 @@ async def test_a_user_forgotten_on_another_node_is_not_stored_here(gateway_with:
         assert (await AdminApi(gateway)("GET", "/cache"))["answers"] == 1
 
 
+async def test_a_deletion_on_another_node_leaves_what_was_stored_later(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        assert await read_status(gateway, "ann") == 200
+        admin, answers = AdminApi(gateway), gateway.app[SERVICES].open_answers()
+        for before_ms, left in ((1, 1), (2**50, 0)):
+            answers.delete_here(orjson.dumps([None, None, before_ms]).hex())
+            await until(lambda: not answers._deletions)
+            assert (await admin("GET", "/cache"))["answers"] == left
+
+
+@pytest.mark.parametrize(
+    ("scope", "named", "deleted"),
+    [
+        ("account", "request", 1),
+        ("account", "key", 1),
+        ("key", "key", 1),
+        ("all", "request", 2),
+        ("account", "unknown request", 2),
+        ("account", "session", 2),
+        ("account", "before all", 0),
+        ("account", "before now", 2),
+    ],
+)
+async def test_a_deletion_of_bodies_leaves_answers_that_cannot_be_of_them(
+    gateway_with: StartGateway, scope: str, named: str, deleted: int
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up, scope=scope))
+        admin = AdminApi(gateway)
+        await admin("POST", "/accounts", {"name": "other"}, status=201)
+        key = await admin("POST", "/keys", {"name": "k", "account": "other"}, status=201)
+        headers = {"Authorization": f"Bearer {key['secret']}"}
+        async with gateway.post({**HELLO, "max_tokens": 3}, headers=headers) as response:
+            bought = response.headers["X-Request-Id"]
+        await ask(gateway)
+        await gateway.rows(2)
+        fields = {
+            "request": {"request": bought},
+            "unknown request": {"request": "req_unknown"},
+            "key": {"key": key["id"]},
+            "session": {"session": "s"},
+            "before all": {"before": "2020-01-01T00:00:00Z"},
+            "before now": {"before": "2200-01-01T00:00:00Z"},
+        }[named]
+        assert (await admin("POST", "/bodies/delete", fields))["answers"] == deleted
+        assert (await admin("GET", "/cache"))["answers"] == 2 - deleted
+        assert (await ask(gateway))[1] == ("hit" if deleted < 2 else "miss")
+        trail = [detail["answers"] for action, _, detail in await admin.list_trail("cache") if "cleared" in action]
+        assert trail == ([deleted] if deleted else [])
+
+
 async def read_status(gateway: RunningGateway, user: str) -> int:
     async with gateway.post(headers={"x-gateway-user": user}) as response:
         await response.read()

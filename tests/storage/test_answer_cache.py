@@ -91,6 +91,20 @@ async def test_deletion_by_account_and_user(tmp_path: Path) -> None:
     await cache.close()
 
 
+@pytest.mark.parametrize("account_id", [None, 1])
+async def test_what_was_stored_later_outlasts_a_deletion(tmp_path: Path, account_id: int | None) -> None:
+    cache = open_cache(tmp_path)
+    later = attrs.evolve(ANSWER, digest="d2", stored_ms=ANSWER.stored_ms + 1)
+    for answer in (ANSWER, later):
+        cache.put(answer)
+    assert await cache.delete(account_id=account_id, before_ms=later.stored_ms) == 1
+    assert [len(cache.find_in_memory(digest)) for digest in ("d1", "d2")] == [0, 1]
+    await cache.close()
+    cache = open_cache(tmp_path)
+    assert [len(await cache.find(digest)) for digest in ("d1", "d2")] == [0, 1]
+    await cache.close()
+
+
 async def test_a_deletion_while_an_answer_is_read_leaves_nothing_in_memory(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
     cache.put(ANSWER)

@@ -1,7 +1,7 @@
 """Admin API: the cache of answers."""
 
 from base64 import urlsafe_b64encode
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import attrs
@@ -10,6 +10,7 @@ import structlog
 
 from gateway.answer_fields import Count, Moment
 from gateway.domain.account_spec import build_time
+from gateway.domain.audit_log import AuditRow
 from gateway.errors import Conflict, StoreUnavailable
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
@@ -90,26 +91,35 @@ async def clear_cache(request: AdminRequest) -> ClearedCacheView:
     end_users = None if spec.user is None else find_stored_names(services, spec.user)
     deleted = await delete_answers(services, account_id=account_id, end_users=end_users)
     field_names = ", ".join(name for name in ("account", "user") if getattr(spec, name) is not None)
-    detail: dict[str, Any] = {"answers": deleted} | ({} if spec.account is None else {"account": spec.account})
-    row = actor.build_audit_row(
-        "cache.cleared",
-        field_names or "all",
-        int(services.clock() * 1000),
-        account_id=account_id,
-        detail=orjson.dumps(detail).decode(),
-    )
+    detail = {} if spec.account is None else {"account": spec.account}
+    row = build_answers_row(request, deleted, field_names or "all", account_id, detail)
     await services.admin.audit_log.add_audit(row)
     return ClearedCacheView(answers=deleted)
 
 
+def build_answers_row(
+    request: AdminRequest, answers: int, subject: str, account_id: int | None, detail: Mapping[str, Any]
+) -> AuditRow:
+    """Return the audit row of a deletion of ``answers``."""
+    text, now_ms = orjson.dumps({"answers": answers, **detail}).decode(), int(request.services.clock() * 1000)
+    return request.actor.build_audit_row("cache.cleared", subject, now_ms, account_id=account_id, detail=text)
+
+
 async def delete_answers(
-    services: Services, *, account_id: int | None = None, end_users: Collection[str] | None = None
+    services: Services,
+    *,
+    account_id: int | None = None,
+    end_users: Collection[str] | None = None,
+    before_ms: int | None = None,
 ) -> int:
-    """Delete answers on all nodes; return how many on this one. Raises ``StoreUnavailable`` if the disk fails."""
+    """Delete answers on all nodes; return how many on this one.
+
+    ``before_ms``, in Unix milliseconds: those that were stored before. Raises ``StoreUnavailable`` if the disk fails.
+    """
     if services.open_answers.instance is None and services.storage.node is None:
         return 0
     try:
-        return await services.open_answers().delete(account_id=account_id, end_users=end_users)
+        return await services.open_answers().delete(account_id=account_id, end_users=end_users, before_ms=before_ms)
     except OSError as error:
         raise StoreUnavailable(f"The disk failed during the deletion. Repeat it: {error}") from error
 

@@ -1,6 +1,7 @@
 """Admin API: delete kept bodies, and what else has the same texts: cached answers, and streams that can be resumed."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,10 +11,10 @@ import orjson
 from gateway.answer_fields import Count
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.kept_body import BodyFilter, DeletedBodies
-from gateway.errors import Conflict, InvalidRequest, StoreUnavailable
+from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
-from gateway.server.admin.answer_cache import delete_answers, forget_streams
+from gateway.server.admin.answer_cache import build_answers_row, delete_answers, forget_streams
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
 from gateway.server.admin.kept_bodies import find_stored_names
@@ -48,19 +49,24 @@ class DeleteBodiesSpec:
 
 @frozen(kw_only=True)
 class DeletedBodiesView:
-    """The number of ``requests`` whose bodies were deleted. ``pending`` ones are hidden, and other nodes erase them."""
+    """The number of ``requests`` whose bodies were deleted. ``pending`` ones are hidden, and other nodes erase them.
+
+    ``answers`` is the number of cached answers that were deleted on this node. The other nodes delete theirs, too.
+    """
 
     requests: Count
     pending: Count
+    answers: Count
 
 
 @admin_operation(takes=DeleteBodiesSpec)
 async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
     """Delete kept bodies for good. If only `account` is given, its data key is destroyed first.
 
-    Cached answers of the account and the user are deleted, too, on all nodes; if neither is given, all answers. With
-    only an account, a user or both, so are the events of their streams that can be resumed. Bodies of requests that are
-    running may be kept when these end: repeat the call then.
+    Cached answers are deleted, too, on all nodes: of the account and the user, else of the account that the key or
+    the request belongs to. If that is unknown, if accounts share answers, or for a session alone: all. With `before`,
+    only those stored before then. With only an account, a user or both, so are the events of their streams that can be
+    resumed. Bodies of requests that are running may be kept when these end: repeat the call then.
     """
     services, actor = request.services, request.actor
     fields = await read_fields(request)
@@ -87,10 +93,13 @@ async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
     owner_filter = BodyFilter(account_id=body_filter.account_id, end_users=body_filter.end_users)
     if body_filter == owner_filter:
         forget_streams(services, body_filter.account_id, body_filter.end_users)
-    deleted_bodies, _, failure = await delete_kept(services, body_filter, build_audit)
+    deleted_bodies, answers, failure = await delete_kept(services, body_filter, build_audit)
+    if answers:
+        row = build_answers_row(request, answers, ", ".join(given_fields), account_id, detail)
+        await services.admin.audit_log.add_audit(row)
     if failure is not None:
         raise failure
-    return DeletedBodiesView(requests=deleted_bodies.requests, pending=deleted_bodies.pending)
+    return DeletedBodiesView(requests=deleted_bodies.requests, pending=deleted_bodies.pending, answers=answers)
 
 
 def make_audit_builder(
@@ -115,7 +124,7 @@ def make_audit_builder(
 async def delete_kept(
     services: Services, body_filter: BodyFilter, build_audit: BuildAudit
 ) -> tuple[DeletedBodies, int, StoreUnavailable | None]:
-    """Delete bodies, and the cached answers of their account and users; without these, all answers.
+    """Delete bodies, and the cached answers that may have the same texts.
 
     Return the deleted bodies, the number of deleted answers, and the error of a failed deletion, which does not stop
     the other one. Hidden bodies that could not be erased are erased later.
@@ -126,11 +135,31 @@ async def delete_kept(
     except StoreUnavailable as error:
         failure = error
     try:
-        account_id, users = body_filter.account_id, body_filter.end_users
-        answers = await delete_answers(services, account_id=account_id, end_users=users)
+        account_id, users = await _find_account(services, body_filter), body_filter.end_users
+        before_ms = body_filter.before_ms
+        answers = await delete_answers(services, account_id=account_id, end_users=users, before_ms=before_ms)
     except StoreUnavailable as error:
         failure = error
     return bodies, answers, failure
+
+
+async def _find_account(services: Services, body_filter: BodyFilter) -> int | None:
+    """Return the account whose cached answers may have the texts of the bodies; None: any account.
+
+    A session may be one of several accounts, some of whose requests are not in the log yet.
+    """
+    if body_filter.account_id is not None:
+        return body_filter.account_id
+    if services.live_config.config.cache.scope == "all":
+        return None
+    if body_filter.request_id is not None:
+        stored_request = await services.admin.request_log.find_request(body_filter.request_id)
+        if stored_request is not None:
+            return stored_request.row.account_id
+    if body_filter.key_id is not None:
+        with suppress(NotFound):  # a deleted key
+            return (await services.auth.accounts.get_stored_key(body_filter.key_id)).account_id
+    return None
 
 
 async def _erase_bodies(services: Services, body_filter: BodyFilter, build_audit: BuildAudit) -> DeletedBodies:
