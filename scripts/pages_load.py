@@ -67,7 +67,7 @@ PAGES = (
     "/requests?last=90d&status=error", "/requests?last=30d&channel=channel-03", "/requests?last=30d&end_user=user-0",
     "/requests?last=7d&text=zebra", "/sessions", "/sessions?end_user=user-0", "/keys", "/keys?sort=-spent_usd",
     "/keys/1", "/accounts", "/accounts/acme", "/members", "/channels", "/channels?sort=success_ratio",
-    "/channels/channel-03", "/channel-weights", "/usage", "/end-users", "/end-users?span=90d", "/tags",
+    "/channels/channel-03", "/channel-weights", "/end-users", "/end-users?span=90d", "/tags",
     "/usage?end_user=user-0&span=30d",
     "/models", f"/models/{quote(MODELS[0], safe='')}", "/routes",
     f"/routes/{ROUTE}?last=7d", "/limits", "/prices", "/audit", "/videos", "/batches", "/files", "/live", "/health",

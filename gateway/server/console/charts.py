@@ -126,17 +126,17 @@ def _stack_bars(series: Sequence[Series], count: int, top: float) -> Iterator[tu
         for index, value in enumerate(line.values):
             height = max(value or 0, 0) / top * HEIGHT
             if height:
-                foot = written_ends[index]
+                bottom = written_ends[index]
                 ends[index] -= height
-                end = written_ends[index] = _round_end(ends[index], foot)
-                parts.append(f"M{_find_x(index)} {_format_coordinate(foot)}v-{_format_coordinate(foot - end)}")
+                end = written_ends[index] = _round_end(ends[index], bottom)
+                parts.append(f"M{_find_x(index)} {_format_coordinate(bottom)}v-{_format_coordinate(bottom - end)}")
         yield line, "".join(parts)
 
 
-def _round_end(end: float, foot: float) -> float:
-    """Return the end of a bar on ``foot`` as a whole pixel; as a tenth where the bar is lower than a pixel."""
+def _round_end(end: float, bottom: float) -> float:
+    """Return the end of a bar from ``bottom`` up as a whole pixel; as a tenth where the bar is lower than a pixel."""
     rounded = float(round(end))
-    return rounded if foot - rounded >= 1 else min(round(end, 1), foot)
+    return rounded if bottom - rounded >= 1 else min(round(end, 1), bottom)
 
 
 def _draw_line(values: Sequence[float | None], top: float) -> str:
