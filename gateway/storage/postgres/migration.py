@@ -205,7 +205,7 @@ async def _retry(connection: AsyncConnection, work: Callable[[], Awaitable[T]], 
             if getattr(error.orig, "sqlstate", None) not in _LOCKED:
                 raise
             statement = error.statement or ""
-        await waits.tell_holder(await _find_driver(connection), statement)
+        await waits.report_holder(await _find_driver(connection), statement)
         await asyncio.sleep(pause_s)
     raise AssertionError
 
@@ -222,7 +222,7 @@ async def _lock_upgrades(connection: AsyncConnection) -> None:
         async with connection.begin():
             if (await connection.execute(_TRY_LOCK)).scalar_one():
                 return
-        await waits.tell_upgrader(await _find_driver(connection))
+        await waits.report_upgrader(await _find_driver(connection))
         await asyncio.sleep(_PAUSES_S[0])
 
 

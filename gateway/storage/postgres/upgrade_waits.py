@@ -1,4 +1,4 @@
-"""Tells in the log what an upgrade of the schema waits for, and notices a server that has fallen silent meanwhile."""
+"""Logs what an upgrade of the schema waits for, and notices a server that has fallen silent meanwhile."""
 
 import asyncio
 import time
@@ -47,23 +47,23 @@ class WaitLog:
         self._is_repeated = False
         self._next_s = 0.0
 
-    async def tell_upgrader(self, connection: Connection) -> None:
+    async def report_upgrader(self, connection: Connection) -> None:
         """Log which connection holds the lock of upgrades."""
-        await self._tell(connection, _FIND_UPGRADER)
+        await self._report(connection, _FIND_UPGRADER)
 
-    async def tell_holder(self, connection: Connection, statement: str) -> None:
+    async def report_holder(self, connection: Connection, statement: str) -> None:
         """Log which connection holds what a failed ``statement`` waited for; the oldest of several."""
-        await self._tell(connection, _FIND_HOLDER, statement)
+        await self._report(connection, _FIND_HOLDER, statement)
 
-    async def tell_blocker(self, connection: Connection, pid: int) -> None:
+    async def report_blocker(self, connection: Connection, pid: int) -> None:
         """Log which connection the server's process ``pid`` waits for now, if it does."""
-        await self._tell(connection, _FIND_BLOCKER, pid, is_told_alone=False)
+        await self._report(connection, _FIND_BLOCKER, pid, needs_holder=True)
 
-    async def _tell(self, connection: Connection, query: str, *arguments: object, is_told_alone: bool = True) -> None:
+    async def _report(self, connection: Connection, query: str, *arguments: object, needs_holder: bool = False) -> None:
         if time.monotonic() < self._next_s:
             return
         row = await connection.fetchrow(query, *arguments, timeout=CONNECT_TIMEOUT_S)
-        if row is None and not is_told_alone:
+        if row is None and needs_holder:
             return
         self._next_s = time.monotonic() + REPEAT_S
         holder: dict[str, Any] = {} if row is None else dict(row)
@@ -94,6 +94,6 @@ async def _watch(address: Address, driver: Connection, end: asyncio.Event) -> No
         with suppress(*FAILURES):  # the server has too many connections, or is silent: ``suspect`` ends the upgrade
             connection = await address.connect(statement_timeout="3s")
             try:
-                await waits.tell_blocker(connection, driver.get_server_pid())
+                await waits.report_blocker(connection, driver.get_server_pid())
             finally:
                 connection.terminate()
