@@ -44,8 +44,9 @@ from tests.support.started_gateways import StartGateway
 SOURCE = str(Path(gateway.__file__).parent)
 DATABASE = "/storage/database.py"
 """Its callbacks are those of the background task that writes what requests have left."""
-NOW_AND_THEN = ("_write_second", "DeadlineTimer._check")
-"""Of the log, for the first line in a second only; and of the timer of all deadlines, whenever one may be due."""
+NOW_AND_THEN = ("_write_second", "DeadlineTimer._check", "_build_duration")
+"""Of the log, for the first line in a second only; of the timer of all deadlines, whenever one may be due; and of the
+headers of rate limits, for milliseconds that no answer has told before."""
 SITE = {
     "account": [{"name": "acme", "quota_usd": 1_000, "rpm": 100_000, "tpm": 100_000_000}],
     "key": [{"name": "test", "account": "acme", "secret": KEY, "quota_usd": 100, "rpm": 10_000, "tpm": 10_000_000}],
