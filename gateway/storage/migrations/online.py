@@ -5,7 +5,6 @@ from typing import Any
 import sqlalchemy as sa
 from alembic.ddl.postgresql import PostgresqlImpl
 from sqlalchemy.schema import CreateIndex
-from typing_extensions import override
 
 from gateway.storage.postgres.unfinished import DELETE_ROW, PUT_ROW, UNFINISHED
 
@@ -24,20 +23,17 @@ class OnlineOperations(PostgresqlImpl):
 
     __dialect__ = "postgresql"
 
-    @override
     def add_column(self, table_name: str, column: sa.Column[Any], **options: Any) -> None:
         _widen(column)
         super().add_column(table_name, column, **options)
         if self.context_opts.get("defers_indexes"):
             self._execute(_HURRY)
 
-    @override
     def create_table(self, table: sa.Table, **options: Any) -> None:
         for column in table.columns:
             _widen(column)
         super().create_table(table, **options)
 
-    @override
     def create_index(self, index: sa.Index, **options: Any) -> None:
         if not self._is_deferred(index):
             super().create_index(index, **options)
@@ -46,7 +42,6 @@ class OnlineOperations(PostgresqlImpl):
         statement = str(CreateIndex(index).compile(dialect=self.dialect))
         self._execute(PUT_ROW, name=f"{UNFINISHED}{index.name}", value=statement.encode())
 
-    @override
     def drop_index(self, index: sa.Index, **options: Any) -> None:
         if self.context_opts.get("defers_indexes"):
             self._execute(DELETE_ROW, name=f"{UNFINISHED}{index.name}")
