@@ -63,7 +63,7 @@ def open_folder(data: Path) -> DataFolder:
 
 
 def load_file_config(path: Path | None, environ: Mapping[str, str]) -> "FileConfig":
-    """Read the configuration. Raises ``CliError`` with all problems, one per line."""
+    """Read the configuration. Raises ``StartupError`` with all problems, one per line."""
     from gateway.config.loader import ConfigError, read_declared_config  # noqa: PLC0415 - help starts faster without
 
     try:

@@ -87,7 +87,10 @@ class SettingsService(StoredSettings):
             return [self._build_view(*found) for found in fields.values()]
 
     async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
-        """Remove a stored setting. Raises ``Conflict`` if none is stored and the file or environment sets it."""
+        """Remove a stored setting, if one is stored.
+
+        Raises ``NotFound`` for an unknown setting, and ``Conflict`` if none is stored and it cannot be changed here.
+        """
         field, path = self._get_field(section, key), name_setting(section, key)
         async with self._reloader.changing:
             before = self._build_view(section, field)

@@ -22,7 +22,7 @@ from gateway.demo.requests import (
     parse_inputs,
 )
 
-_DEFAULT_TOKENS = 16
+_DEFAULT_MAX_TOKENS = 16
 """The OpenAI API's default of ``max_tokens``."""
 _COPIED_FIELDS = ("model", "stop", "stream", "stream_options")
 
@@ -52,7 +52,7 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
 def _parse_chat_requests(fields: Json) -> list[DemoChatRequest]:
     limit = get_integer(fields, "max_tokens", MAX_TOKENS, low=0)
     common_fields = {name: fields.get(name) for name in _COPIED_FIELDS}
-    common_fields["max_tokens"] = _DEFAULT_TOKENS if limit is None else max(limit, 1)
+    common_fields["max_tokens"] = _DEFAULT_MAX_TOKENS if limit is None else max(limit, 1)
     prompts = [""] if fields.get("prompt") in (None, "") else parse_inputs(fields["prompt"], "prompt")
     texts = [item if isinstance(item, str) else " ".join(map(str, item)) for item in prompts]
     return [parse_chat({**common_fields, "messages": [{"role": "user", "content": text}]}) for text in texts]

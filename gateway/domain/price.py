@@ -194,24 +194,24 @@ def compute_cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = 
         return 0
     rates: Price | Tier = (price.find_tier(usage.prompt_tokens) if price.tiers else None) or price
     if usage.cached_tokens or usage.written_tokens:
-        per_million = _find_prompt_nanos(rates, usage)
+        per_million = _sum_prompt_per_million(rates, usage)
     else:
         per_million = usage.prompt_tokens * rates.input_nanos_per_million
     per_million += usage.completion_tokens * rates.output_nanos_per_million
     if (details := usage.details) is not None:
         if price.modal:
-            per_million += _find_modal_nanos(price, rates, usage, details)
+            per_million += _sum_modal_per_million(price, rates, usage, details)
         if details.tier and price.tiers_served:
             per_million = multiply_ppm(per_million, price.find_factor(details.tier))
-        per_million += _find_counted_nanos(price, details)
+        per_million += _sum_counted_per_million(price, details)
     if usage.images or usage.characters or usage.duration_ms:
-        per_million += _find_media_nanos(price, usage)
+        per_million += _sum_media_per_million(price, usage)
     if price.call_nanos and usage.used:
         per_million += price.call_nanos * (_PER_MILLION if details is None else _PER_MILLION * details.calls)
     return -(-per_million * multiplier_ppm // _PER_MILLION_PPM)
 
 
-def _find_counted_nanos(price: Price, details: UsageDetails) -> int:
+def _sum_counted_per_million(price: Price, details: UsageDetails) -> int:
     """Return the cost of searches, separately reported reasoning and citations, times a million."""
     return (
         (details.searches * price.search_nanos + details.file_searches * price.file_search_nanos) * _PER_MILLION
@@ -220,7 +220,7 @@ def _find_counted_nanos(price: Price, details: UsageDetails) -> int:
     )
 
 
-def _find_media_nanos(price: Price, usage: Usage) -> int:
+def _sum_media_per_million(price: Price, usage: Usage) -> int:
     """Return the cost of images, spoken characters and seconds of media, times a million."""
     return (
         usage.images * price.image_nanos * _PER_MILLION
@@ -248,7 +248,7 @@ def split_prompt(usage: Usage) -> PromptParts:
     )
 
 
-def _find_prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
+def _sum_prompt_per_million(rates: Price | Tier, usage: Usage) -> int:
     rate = rates.input_nanos_per_million
     fresh_tokens, cached_tokens, written_tokens, long_tokens = split_prompt(usage)
     per_million = fresh_tokens * rate + cached_tokens * _choose_rate(rates.cached_input_nanos_per_million, rate)
@@ -306,7 +306,7 @@ def list_shares(price: Price, rates: Price | Tier, usage: Usage, details: UsageD
         )
 
 
-def _find_modal_nanos(price: Price, rates: Price | Tier, usage: Usage, details: UsageDetails) -> int:
+def _sum_modal_per_million(price: Price, rates: Price | Tier, usage: Usage, details: UsageDetails) -> int:
     """Return the extra cost of audio, image and video tokens over text tokens, times a million. May be negative."""
     rate, output_rate = rates.input_nanos_per_million, rates.output_nanos_per_million
     cached_rate = _choose_rate(rates.cached_input_nanos_per_million, rate)

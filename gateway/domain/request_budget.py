@@ -85,7 +85,7 @@ class BudgetBalance(SubjectBalance, Protocol):
 
 
 class SessionBook(LimitBook):
-    """The sessions of a single process."""
+    """The balances of all sessions, if one process counts them alone; nodes of a cluster have leased balances."""
 
     __slots__ = ()
 

@@ -222,11 +222,11 @@ def find_cost(reported_usage: Mapping[str, Any]) -> int | None:
     if _TICKS_FIELD in reported_usage:
         ticks: Any = reported_usage[_TICKS_FIELD]
         return -(-ticks // 10) if type(ticks) is int and 0 <= ticks <= MAX_COST_USD * 10**10 else None
-    cost = parse_cost(reported_usage.get("cost"))
+    cost_nanos = parse_cost(reported_usage.get("cost"))
     details = reported_usage.get("cost_details")
-    if cost is not None and reported_usage.get("is_byok") is True and isinstance(details, dict):
-        cost += parse_cost(details.get("upstream_inference_cost")) or 0
-    return cost
+    if cost_nanos is not None and reported_usage.get("is_byok") is True and isinstance(details, dict):
+        cost_nanos += parse_cost(details.get("upstream_inference_cost")) or 0
+    return cost_nanos
 
 
 def parse_cost(value: object) -> int | None:

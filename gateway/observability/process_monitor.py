@@ -78,7 +78,10 @@ class FolderUsage:
     measured_s: float = float("-inf")
 
     async def measure(self, now_s: float) -> FolderSize | None:
-        """Return files and bytes, measured in a thread at most once a minute; None before a successful measurement."""
+        """Return files and bytes, measured in a thread at most once a minute.
+
+        None if there is no such folder, or during the first measurement.
+        """
         if self.path is not None and now_s - self.measured_s >= FOLDER_SIZE_TTL_S:
             self.measured_s = now_s  # concurrent calls get the last value; None during the first measurement
             self.size = await asyncio.to_thread(_measure, self.path)

@@ -149,7 +149,11 @@ class KeptExchange:
             self._lose("memory")
 
     def close(self) -> None:
-        """Hand the bodies over to the store, or drop them if the request did not fail and only failed ones are kept."""
+        """Hand the bodies over to the store, or drop them, and end the entry in ``open_requests``.
+
+        Bodies are dropped if the key or the gateway keeps none any more, if they were deleted meanwhile, or if only
+        failed requests are kept and neither this one nor a job that it began can fail.
+        """
         try:
             self._hand_over()
         finally:

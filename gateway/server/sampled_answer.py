@@ -47,7 +47,7 @@ class SampledAnswer:
         self._media_type = media_type
 
     def add(self, data: bytes) -> None:
-        """Take a piece of a stream: called for every event."""
+        """Hold a piece of the answer. Above ``MAX_SAMPLE_BYTES`` the whole answer is dropped, and its place is free."""
         self._size += len(data)
         if self._size <= MAX_SAMPLE_BYTES and self._is_wanted:
             self._pieces.append(data)

@@ -111,7 +111,7 @@ def _find_fingerprints(
 
 
 def fingerprint(name: str, secret: bytes) -> str:
-    """Return the stored fingerprint of a secret."""
+    """Compute the fingerprint of the secret ``name``, as the database stores it."""
     # 128 bits of a keyed hash of 256 random bits distinguish secrets without revealing them.
     return hmac.digest(secret, f"model gateway, fingerprint of {name}".encode(), hashlib.sha256)[:16].hex()
 

@@ -28,11 +28,11 @@ _CHARGE_COLUMNS = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "req
 _Inserts = list[tuple[BulkInsert, list[tuple[Any, ...]]]]
 _tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 
-_REQUESTS = BulkInsert(requests, REQUEST_COLUMNS)
-_CHARGES = BulkInsert(entries, _CHARGE_COLUMNS)
-_DAYS = BulkAddition(usage_days, _SUMS)
-_HOURS = BulkAddition(usage_hours, SUMMED_FIELDS)
-_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"))
+_INSERT_REQUESTS = BulkInsert(requests, REQUEST_COLUMNS)
+_INSERT_CHARGES = BulkInsert(entries, _CHARGE_COLUMNS)
+_ADD_DAYS = BulkAddition(usage_days, _SUMS)
+_ADD_HOURS = BulkAddition(usage_hours, SUMMED_FIELDS)
+_ADD_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"))
 UNSTORABLE_MODEL = "(unstorable)"
 """The model in the charge for a refused row, since the name of its model may be the reason."""
 
@@ -47,17 +47,17 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord], 
 def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
     """Return what ``post_rows`` inserts: the rows, their charges, and their part of every sum but those of subjects."""
     inserts: _Inserts = [
-        (_REQUESTS, list(map(request_values, rows))),
+        (_INSERT_REQUESTS, list(map(request_values, rows))),
         (
-            _CHARGES,
+            _INSERT_CHARGES,
             [
                 (row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id)
                 for row in rows
                 if row.cost_nanos
             ],
         ),
-        (_DAYS, _sum_up_days(rows)),
-        (_HOURS, [(*group_key, *sums) for group_key, sums in sum_rows(rows).items()]),
+        (_ADD_DAYS, _sum_up_days(rows)),
+        (_ADD_HOURS, [(*group_key, *sums) for group_key, sums in sum_rows(rows).items()]),
         *_list_failure_inserts(rows),
         *_list_limit_inserts(rows),
     ]
@@ -93,11 +93,11 @@ async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord
         if row.cost_nanos
     ]
     if charges:
-        await _CHARGES.run(connection, charges)
+        await _INSERT_CHARGES.run(connection, charges)
     days = [(*line[: -len(_SUMS)], *negate(line[-len(_SUMS) :])) for line in _sum_up_days(rows)]
     if days:
-        await _DAYS.run(connection, days)
-    await _HOURS.run(connection, [(*group_key, *negate(sums)) for group_key, sums in sum_rows(rows).items()])
+        await _ADD_DAYS.run(connection, days)
+    await _ADD_HOURS.run(connection, [(*group_key, *negate(sums)) for group_key, sums in sum_rows(rows).items()])
     await subjects.add(connection, rows, reverses=True)
     for table, values in (*_list_failure_inserts(rows, -1), *_list_limit_inserts(rows, -1)):
         await table.run(connection, values)
@@ -128,9 +128,9 @@ async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
     if not row.cost_nanos or (await connection.execute(charged_query)).first() is not None:
         return False
     owner = (row.account_id, row.key_id)
-    await _CHARGES.run(connection, [(row.settled_ms, "charge", *owner, row.cost_nanos, row.id)])
-    await _DAYS.run(connection, [(day_of(row), *owner, UNSTORABLE_MODEL, 1, 0, 0, 0, row.cost_nanos)])
-    await _RETIRED.run(connection, [(*owner, 1, row.cost_nanos, -1)])
+    await _INSERT_CHARGES.run(connection, [(row.settled_ms, "charge", *owner, row.cost_nanos, row.id)])
+    await _ADD_DAYS.run(connection, [(day_of(row), *owner, UNSTORABLE_MODEL, 1, 0, 0, 0, row.cost_nanos)])
+    await _ADD_RETIRED.run(connection, [(*owner, 1, row.cost_nanos, -1)])
     for table, values in _list_limit_inserts([row]):
         await table.run(connection, values)
     return True

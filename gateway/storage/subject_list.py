@@ -60,14 +60,14 @@ async def list_subjects(
         .group_by(_COLUMNS.value)
         .order_by(_write_order(sort), _COLUMNS.value)
     )
-    listed = await database.read_long(query.offset(start).limit(limit))
-    if not listed:
+    page_rows = await database.read_long(query.offset(start).limit(limit))
+    if not page_rows:
         return SubjectPage([], 0)
-    own_filter = attrs.evolve(subject_filter, values=tuple(row.value for row in listed))
+    own_filter = attrs.evolve(subject_filter, values=tuple(row.value for row in page_rows))
     sums = select(_COLUMNS.value, *_SUMS.values(), _LAST_DAY).where(*write_conditions(own_filter))
     rows = await database.read_long(sums.group_by(_COLUMNS.value))
     found_rows = {row.value: _build_row(*row) for row in rows}
-    return SubjectPage([found_rows[row.value] for row in listed if row.value in found_rows], int(listed[0].total))
+    return SubjectPage([found_rows[row.value] for row in page_rows if row.value in found_rows], int(page_rows[0].total))
 
 
 async def find_first_day(database: Database, subject_filter: SubjectFilter, max_values: int) -> int:

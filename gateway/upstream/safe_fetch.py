@@ -291,7 +291,10 @@ def _find_origin(url: URL) -> tuple[str, str, int | None]:
 
 
 def is_literal(host: str) -> bool:
-    """Return whether a host is an address in the one spelling that all parsers agree on, without a zone."""
+    """Return whether a host is an IPv4 address of four decimal numbers, or an IPv6 address without a zone.
+
+    Other spellings of an IPv4 address, such as ``127.1`` and ``0x7f.1``, are not: parsers disagree on them.
+    """
     try:
         address = IPv6Address(host) if ":" in host else IPv4Address(host)
     except ValueError:

@@ -398,9 +398,9 @@ class RealtimeConversation:
         )
 
     def mark_prompt(self, event: Event | None) -> PromptMark:
-        """Record the conversation that a response reads. ``event`` is its ``response.create``.
+        """Return the size of the conversation that a response reads, for ``note_end``. ``event``: ``response.create``.
 
-        If the provider began the response by itself (None), only items already counted are recorded, because newer ones
+        If the provider began the response by itself (None), the size has only items already counted, because newer ones
         may not have reached the provider in time.
         """
         if event is None:

@@ -94,8 +94,8 @@ class FolderSegments:
 
     def __init__(self, folder: Path) -> None:
         self._parent = folder
-        self._segments = folder / FOLDER / SEGMENTS_FOLDER
-        self._keys = folder / FOLDER / KEYS_FOLDER
+        self._segments_folder = folder / FOLDER / SEGMENTS_FOLDER
+        self._keys_folder = folder / FOLDER / KEYS_FOLDER
 
     @property
     def location(self) -> str:
@@ -105,7 +105,7 @@ class FolderSegments:
         await asyncio.to_thread(self._create)
 
     def _create(self) -> None:
-        for folder in (self._segments.parent, self._segments, self._keys):
+        for folder in (self._segments_folder.parent, self._segments_folder, self._keys_folder):
             folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER_MODE)
 
     async def put(self, name: str, path: Path, size: int) -> None:  # noqa: ARG002 - a bucket needs it
@@ -113,17 +113,17 @@ class FolderSegments:
 
     def _put(self, name: str, path: Path) -> None:
         self._check()
-        draft = self._segments / f"{_DRAFT}{name}"
+        draft = self._segments_folder / f"{_DRAFT}{name}"
         try:
             with path.open("rb") as source, open(draft, "xb", opener=_open_private) as target:
                 shutil.copyfileobj(source, target, _CHUNK_BYTES)
                 target.flush()
                 os.fsync(target.fileno())
-            draft.rename(self._segments / name)
+            draft.rename(self._segments_folder / name)
         except OSError:
             draft.unlink(missing_ok=True)
             raise
-        sync_folder(self._segments)
+        sync_folder(self._segments_folder)
 
     async def read(self, name: str, location: Location) -> bytes | None:
         return await asyncio.to_thread(self._read, name, location)
@@ -131,7 +131,7 @@ class FolderSegments:
     def _read(self, name: str, location: Location) -> bytes | None:
         self._check()
         try:
-            with (self._segments / name).open("rb") as file:
+            with (self._segments_folder / name).open("rb") as file:
                 return os.pread(file.fileno(), location.bytes, location.position)
         except FileNotFoundError:
             return None
@@ -149,7 +149,7 @@ class FolderSegments:
     def _erase(self, name: str, locations: Sequence[Location]) -> None:
         self._check()
         with suppress(FileNotFoundError):
-            overwrite_frames(self._segments / name, locations)
+            overwrite_frames(self._segments_folder / name, locations)
 
     async def remove(self, names: Sequence[str]) -> None:
         await asyncio.to_thread(self._remove, names)
@@ -157,16 +157,16 @@ class FolderSegments:
     def _remove(self, names: Sequence[str]) -> None:
         self._check()
         for name in names:
-            (self._segments / name).unlink(missing_ok=True)
-            (self._segments / f"{_DRAFT}{name}").unlink(missing_ok=True)
-        sync_folder(self._segments)
+            (self._segments_folder / name).unlink(missing_ok=True)
+            (self._segments_folder / f"{_DRAFT}{name}").unlink(missing_ok=True)
+        sync_folder(self._segments_folder)
 
     async def list_older(self, age_s: float) -> list[str]:
         return await asyncio.to_thread(self._list_older, age_s)
 
     def _list_older(self, age_s: float) -> list[str]:
         self._check()
-        with os.scandir(self._segments) as entries:
+        with os.scandir(self._segments_folder) as entries:
             ages = {entry.name: time.time() - entry.stat().st_mtime for entry in entries if entry.is_file()}
         return [name for name, file_age_s in ages.items() if file_age_s > age_s]
 
@@ -176,23 +176,23 @@ class FolderSegments:
     def _read_mark(self) -> str:
         self._check()
         try:
-            return (self._segments.parent / MARK_FILE).read_text(encoding="ascii").strip()
+            return (self._segments_folder.parent / MARK_FILE).read_text(encoding="ascii").strip()
         except (FileNotFoundError, UnicodeDecodeError):
             return ""
 
     async def write_mark(self, mark: str) -> None:
-        await asyncio.to_thread(write_private, self._segments.parent / MARK_FILE, mark.encode())
+        await asyncio.to_thread(write_private, self._segments_folder.parent / MARK_FILE, mark.encode())
 
     def open_keys(self, node: str) -> KeyFiles:
-        return FolderKeyFiles(self._keys / (node or SINGLE_NODE), self._check)
+        return FolderKeyFiles(self._keys_folder / (node or SINGLE_NODE), self._check)
 
     def list_key_nodes(self) -> list[str]:
         self._check()
-        return ["" if path.name == SINGLE_NODE else path.name for path in self._keys.iterdir() if path.is_dir()]
+        return ["" if path.name == SINGLE_NODE else path.name for path in self._keys_folder.iterdir() if path.is_dir()]
 
     def _check(self) -> None:
-        if not self._keys.is_dir():
-            raise FileNotFoundError(f"the folder {self._keys} is missing: is it mounted?")
+        if not self._keys_folder.is_dir():
+            raise FileNotFoundError(f"the folder {self._keys_folder} is missing: is it mounted?")
 
 
 def describe_other_owner() -> str:

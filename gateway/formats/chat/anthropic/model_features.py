@@ -179,7 +179,10 @@ def _find_effort(tokens: int) -> Effort:
 
 
 def build_sampling(request: ChatRequest, features: ClaudeFeatures, *, thinks: bool) -> dict[str, Any]:
-    """Build ``temperature`` (at most 1), ``top_p`` and ``top_k``, as far as the model supports them."""
+    """Build ``temperature`` (at most 1), ``top_p`` and ``top_k``, as far as the model supports them.
+
+    If the model ``thinks``, only a ``top_p`` of at least 0.95 is permitted.
+    """
     if not features.takes_sampling:
         return {}
     temperature, top_p = request.temperature, request.top_p
