@@ -67,6 +67,11 @@ POSTGRES = """
 [store]
 url = "{url}"
 """
+KEPT = """
+[streams]
+keep_s = 60
+"""
+"""Kept for the usual ten minutes, streams would fill memory until a run of ten minutes ends."""
 ALONE = {"GATEWAY_DISCOVER": "0"}
 """It does not look for model servers on this machine."""
 Prepare = Callable[[Place, Path, contextlib.ExitStack], str]
@@ -121,7 +126,11 @@ VARIANTS = {
     "tls": Variant("as gateway; clients come over TLS", _write_tls, tls=True),
     "translated": Variant("as gateway; clients speak Anthropic's format, the provider OpenAI's", format=MESSAGES),
     "observed": Variant("as gateway; metrics scraped each 5 s, 1 % of requests traced", _run_observer),
-    "kept": Variant("as gateway; all bodies kept, each stream resumable", key='keep_bodies = "all"\nresumable = true'),
+    "kept": Variant(
+        "as gateway; all bodies kept, each stream resumable",
+        lambda _place, _folder, _stack: KEPT,
+        key='keep_bodies = "all"\nresumable = true',
+    ),
     "before": Variant("the gateway of another tree, as gateway", before=True),
 }
 
