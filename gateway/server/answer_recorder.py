@@ -88,9 +88,9 @@ class AnswerRecorder:
         self._media_type = media_type
         self._deliver(body)
 
-    def wrap(self, client_stream: ClientStream) -> "RecordedStream":
+    def wrap(self, client_stream: ClientStream) -> "SharedAnswerStream":
         """Return a client stream whose data are recorded, too."""
-        return RecordedStream(client_stream, self)
+        return SharedAnswerStream(client_stream, self)
 
     def begin_stream(self, media_type: str) -> None:
         self._media_type = media_type
@@ -191,7 +191,7 @@ def _list_events(data: bytes) -> list[bytes]:
     return [*events, splitter.take()]
 
 
-class RecordedStream(CopyingStream):
+class SharedAnswerStream(CopyingStream):
     """Sends to another client stream, and records what is sent."""
 
     __slots__ = ("_recorder", "_stalled_s")

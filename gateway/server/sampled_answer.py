@@ -16,7 +16,7 @@ MAX_SAMPLES = 64
 
 
 class SampledAnswer:
-    """One answer, as its client gets it. Of a dropped answer the memory and the place are free at once.
+    """One answer, as its client gets it. A dropped answer frees its memory and its place at once.
 
     ``draw``: the random number from 0 to below 1 which decides whether the request is copied. ``held``: the answers
     that are held, which this one joins unless there are too many.

@@ -241,7 +241,7 @@ async def add_long_names(site: VisitedGateway) -> None:
 
 
 async def test_no_page_has_english_texts_in_chinese(site: VisitedGateway, enter: Enter) -> None:
-    """None of more than one word that has a translation. One word may be a name that somebody gave."""
+    """English texts of two or more words that have a translation. A single word may be a name that a person gave."""
     ada = await enter("ada", "administrator")
     cookie = {"name": COOKIE, "value": CHINESE, "url": f"{site.url}{ROOT}"}
     await ada.context.add_cookies([cookie])  # type: ignore[list-item]

@@ -14,8 +14,9 @@ from gateway.storage.database import Database
 from gateway.storage.migrations.run import downgrade
 from gateway.storage.open import open_database
 from gateway.storage.postgres.functions import CHANGES, CHANGES_KEPT_MS
+from gateway.storage.postgres.lock_numbers import CHANGES_LOCK
 from gateway.storage.settings import SettingRepository
-from tests.support.postgres import WAITED_FOR, SharedPostgres
+from tests.support.postgres import SharedPostgres, await_waiter
 
 Change = tuple[str, str]
 
@@ -103,13 +104,12 @@ async def test_a_change_gets_its_number_only_when_no_other_is_being_committed(
     observers: list[asyncpg.Connection],
 ) -> None:
     holder, waiter = observers
-    await holder.execute("SELECT pg_advisory_lock(7130003)")
+    await holder.execute(f"SELECT pg_advisory_lock({CHANGES_LOCK})")
     writing = asyncio.create_task(waiter.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('a', '1', 1)"))
     async with asyncio.timeout(30):
-        while not await holder.fetchval(WAITED_FOR + "AND objid = 7130003"):
-            assert not writing.done()
+        await await_waiter(holder, writing, CHANGES_LOCK)
     assert await holder.fetchval("SELECT is_called FROM changes_sequence_seq") is False
-    await holder.execute("SELECT pg_advisory_unlock(7130003)")
+    await holder.execute(f"SELECT pg_advisory_unlock({CHANGES_LOCK})")
     await writing
     assert await read_changes(holder) == [("setting", "a")]
 

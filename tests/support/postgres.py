@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import asyncpg
 import attrs
@@ -67,6 +67,16 @@ SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database
 WHERE datname = current_database() AND NOT granted
 """
 """Finds a lock that is waited for, in the connection's own database: other tests use the same server."""
+
+
+async def await_waiter(connection: asyncpg.Connection, task: asyncio.Task[Any], lock: int | None = None) -> None:
+    """Wait until ``task`` waits in the database of ``connection``: for the advisory ``lock``, or for any if None."""
+    query = WAITED_FOR if lock is None else f"{WAITED_FOR} AND objid = {lock}"
+    while not await connection.fetchval(query):
+        assert not task.done()
+        await asyncio.sleep(0.01)
+
+
 COPIED = "copied"
 """The folder, beside the files of the server of the run, that files of other servers are copied from."""
 _numbers = count()

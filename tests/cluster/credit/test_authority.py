@@ -26,7 +26,7 @@ from gateway.storage.postgres.address import Address
 from tests.support.credit_memory import MemoryCredit, MemoryCreditAuthority
 from tests.support.credit_nodes import CHARGE
 from tests.support.credit_store import CreditStore, open_credit_store
-from tests.support.postgres import WAITED_FOR, SharedPostgres
+from tests.support.postgres import SharedPostgres, await_waiter
 from tests.support.stoppable_proxy import StoppableProxy
 
 KEY: BalanceId = ("key", 11)
@@ -314,8 +314,7 @@ async def test_a_store_that_does_not_answer_is_an_error_and_the_next_call_connec
         async with store.connection.transaction():
             await store.connection.execute("LOCK TABLE credit_balances")
             asking = asyncio.create_task(ask(node, 10))
-            while not await store.connection.fetchval(WAITED_FOR):  # noqa: ASYNC110 - of another process
-                await asyncio.sleep(0.01)
+            await await_waiter(store.connection, asking)
             await store.cut_others()
             with pytest.raises(StoreUnavailable):
                 await asking
@@ -336,8 +335,7 @@ async def test_a_connection_that_was_closed_under_a_statement_is_an_error_and_th
         async with store.connection.transaction():
             await store.connection.execute("LOCK TABLE credit_balances")
             asking = asyncio.create_task(ask(node, 10))
-            while not await store.connection.fetchval(WAITED_FOR):  # noqa: ASYNC110 - of another process
-                await asyncio.sleep(0.01)
+            await await_waiter(store.connection, asking)
             address.opened[-1].terminate()
             with pytest.raises(StoreUnavailable):
                 await asking

@@ -33,7 +33,7 @@ from gateway.storage.retention import RetentionRepository
 from gateway.storage.videos import VideoRepository
 from tests.support.billing_services import NOON, capped
 from tests.support.credit_store import CreditStore, open_credit_store
-from tests.support.postgres import WAITED_FOR, SharedPostgres
+from tests.support.postgres import SharedPostgres, await_waiter
 from tests.support.request_records import ROW
 from tests.support.video_records import make_job
 
@@ -242,9 +242,7 @@ async def test_nodes_store_their_rows_again_at_the_same_time_and_the_later_one_c
     others = asyncio.create_task(other.write_shared(post))
     await stored.wait()
     own = asyncio.create_task(cluster.ledger.post_again([row(250, id="req_a", overrun_nanos=0)]))
-    while not await cluster.store.connection.fetchval(f"{WAITED_FOR} AND objid = {OVERRUNS_LOCK}"):
-        assert not own.done()
-        await asyncio.sleep(0.01)
+    await await_waiter(cluster.store.connection, own, OVERRUNS_LOCK)
     ends.set()
     await asyncio.gather(others, own)
     await other.close()
@@ -268,9 +266,7 @@ async def test_a_row_that_replaces_an_interrupted_one_is_stored_alone(cluster: C
     others = asyncio.create_task(other.write_shared(wait))
     await started.wait()
     own = asyncio.create_task(cluster.ledger.post_again([row(20, id="req_1"), row(10, id="req_2"), row(5, id="req_3")]))
-    while not await cluster.store.connection.fetchval(f"{WAITED_FOR} AND objid = {LIMITS_LOCK}"):
-        assert not own.done()
-        await asyncio.sleep(0.01)
+    await await_waiter(cluster.store.connection, own, LIMITS_LOCK)
     ends.set()
     await asyncio.gather(others, own)
     await other.close()
