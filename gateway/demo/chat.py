@@ -24,6 +24,7 @@ _FRAGMENT_LENGTH = 6
 _MESSAGE_TOKENS = 3
 _IMAGE_TOKENS = 85
 _WORD_PATTERN = re.compile(r"[^\W_]+")
+_CONTEXT_PATTERN = re.compile(r"\s*<([a-z]+[-_][a-z_-]+)>")
 
 
 @frozen
@@ -53,6 +54,18 @@ def find_text(message: Json) -> str:
     return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p["type"] == "text")
 
 
+def find_question(message: Json) -> str:
+    """Return a message's text without the context that coding agents put before it, such as ``<system-reminder>``."""
+    text, place = find_text(message), 0
+    while opened := _CONTEXT_PATTERN.match(text, place):
+        closing = f"</{opened[1]}>"
+        end = text.find(closing, opened.end())
+        if end < 0:
+            break
+        place = end + len(closing)
+    return text[place:].strip() or text
+
+
 def count_images(message: Json) -> int:
     """Count the images among a message's content parts."""
     content = message.get("content")
@@ -74,7 +87,7 @@ def count_prompt_tokens(chat_request: DemoChatRequest) -> int:
 def build_answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
     """Answer a conversation; the choices of one request differ only in their greeting."""
     if tools := _choose_tools(chat_request):
-        prompt = find_text(chat_request.messages[-1])
+        prompt = find_question(chat_request.messages[-1])
         placed_fragments = [
             (position, part)
             for position, tool in enumerate(tools)
@@ -113,7 +126,7 @@ def _choose_tools(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
     """Return the tools to call: those with full names in the prompt, else partial names, else one if required."""
     if not chat_request.tools or chat_request.messages[-1]["role"] != "user":
         return ()
-    text = find_text(chat_request.messages[-1]).lower()
+    text = find_question(chat_request.messages[-1]).lower()
     words = set(_WORD_PATTERN.findall(text)) - _FILLER_WORDS
     fully_named_tools = tuple(
         tool for tool in chat_request.tools if re.search(rf"(?<!\w){re.escape(tool.name.lower())}(?!\w)", text)
@@ -130,7 +143,7 @@ def _build_text(chat_request: DemoChatRequest, index: int) -> str:
     kind = chat_request.response_format.get("type")
     if kind == "json_schema":
         json_schema = get_typed(chat_request.response_format, "json_schema", dict, default={})
-        return _dumps(_fill_object(get_typed(json_schema, "schema", dict, default={}), find_text(question)))
+        return _dumps(_fill_object(get_typed(json_schema, "schema", dict, default={}), find_question(question)))
     results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(chat_request.messages)))
     if results:
         quotes = " and ".join(f'"{_clip(find_text(result))}"' for result in reversed(results))
@@ -146,7 +159,7 @@ def _fill_object(schema: Json, prompt: str) -> Json:
 
 
 def _build_echo(question: Json) -> str:
-    text, images = find_text(question).strip(), count_images(question)
+    text, images = find_question(question).strip(), count_images(question)
     sentence = f'You asked: "{_clip(text)}".' if text else "You have not asked anything in words yet."
     if not images:
         return sentence

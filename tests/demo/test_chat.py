@@ -126,6 +126,20 @@ def test_a_reply_echoes_the_question_and_says_how_to_add_a_provider() -> None:
         assert part in answer
 
 
+@pytest.mark.parametrize(
+    ("prompt", "quoted"),
+    [
+        ("<system-reminder>\nToday is Monday.\n</system-reminder>\n\nSay hello", "Say hello"),
+        ("<user_instructions>a</user_instructions>\n<environment_context>b</environment_context>Hello", "Hello"),
+        ("<system-reminder>only this</system-reminder>", "<system-reminder>only this</system-reminder>"),
+        ("<system-reminder>never closed, hello", "<system-reminder>never closed, hello"),
+        ("<b>bold</b> words", "<b>bold</b> words"),
+    ],
+)
+def test_the_context_that_a_coding_agent_puts_first_is_not_quoted(prompt: str, quoted: str) -> None:
+    assert f'You asked: "{quoted}".' in text(body(prompt))
+
+
 def test_the_last_user_message_is_the_one_answered() -> None:
     messages = [
         {"role": "user", "content": "First question"},
