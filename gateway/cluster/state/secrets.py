@@ -7,11 +7,12 @@ webhooks differently.
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import structlog
-from sqlalchemy import bindparam, inspect, select, text
+from sqlalchemy import Executable, Row, bindparam, inspect, select, text
 
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.data_folder import ADMIN_TOKEN, SECRETS, DataFolder, DataFolderDamaged
@@ -39,12 +40,18 @@ async def check_shared_secrets(
     Before the first node starts, the database has at most the fingerprints of one gateway. It may have an earlier
     schema.
     """
-    tables = set(await connection.run_sync(lambda sync_connection: inspect(sync_connection).get_table_names()))
-    if "cluster" in tables and (rows := (await connection.execute(_READ_SECRETS)).all()):
-        _open_shared_secrets({row.name: bytes(row.value) for row in rows}, folder, database, master_key)
-    elif fingerprints.name in tables:
-        fingerprint_by_name = {row.name: row.fingerprint for row in await connection.execute(select(fingerprints))}
-        check_known(folder, database, fingerprint_by_name, master_key)
+    # The fingerprints first: another node that starts for the first time may store both in one commit at any moment.
+    print_rows = await _read_existing(connection, fingerprints.name, select(fingerprints))
+    if secret_rows := await _read_existing(connection, "cluster", _READ_SECRETS):
+        _open_shared_secrets({row.name: bytes(row.value) for row in secret_rows}, folder, database, master_key)
+    else:
+        check_known(folder, database, {row.name: row.fingerprint for row in print_rows}, master_key)
+
+
+async def _read_existing(connection: AsyncConnection, table: str, statement: Executable) -> Sequence[Row[Any]]:
+    """Return the rows of ``statement``; none if the schema has no such table yet."""
+    has_table = await connection.run_sync(lambda sync_connection: inspect(sync_connection).has_table(table))
+    return (await connection.execute(statement)).all() if has_table else []
 
 
 async def share_secrets(folder: DataFolder, database: Database, master_key: bytes) -> None:

@@ -1,18 +1,20 @@
 """Nodes of a cluster have the same secrets; a folder or master key that does not fit is refused."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import asyncpg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Executable, text
 from sqlalchemy.exc import IntegrityError
 
 from gateway.cluster.membership.session import NodeSession
 from gateway.cluster.state.secrets import SHARED_SECRETS, check_shared_secrets, share_secrets
 from gateway.domain.node import Node
 from gateway.errors import StoreUnavailable
+from gateway.storage.async_engine import AsyncConnection, create_async_engine
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
 from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.identity import MASTER_KEY_NAME as MASTER_FILE
@@ -131,6 +133,44 @@ async def read_everything(connection: asyncpg.Connection) -> list[tuple[str, str
     names = await connection.fetch("SELECT relname FROM pg_stat_user_tables ORDER BY relname")
     rows = "SELECT '{0}', (SELECT array_agg(t ORDER BY t::text)::text FROM {0} t)"
     return [tuple(row) for row in await connection.fetch(" UNION ALL ".join(rows.format(name) for (name,) in names))]
+
+
+class InterruptedConnection:
+    """A connection that lets ``event`` happen before the statement with the number ``step``."""
+
+    def __init__(self, connection: AsyncConnection, step: int, event: Callable[[], Awaitable[None]]) -> None:
+        self._connection, self._step, self._event = connection, step, event
+
+    async def execute(self, statement: Executable) -> Any:
+        await self._count()
+        return await self._connection.execute(statement)
+
+    async def run_sync(self, read: Callable[..., Any]) -> Any:
+        await self._count()
+        return await self._connection.run_sync(read)
+
+    async def _count(self) -> None:
+        if self._step == 0:
+            await self._event()
+        self._step -= 1
+
+
+@pytest.mark.parametrize("step", range(4))
+async def test_a_node_starts_while_the_first_one_stores_its_secrets(
+    shared_postgres: SharedPostgres, open_folder: OpenFolder, step: int
+) -> None:
+    url = await shared_postgres.empty()
+    database = await open_database(url)
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
+    try:
+        store = partial(share_secrets, open_folder("first"), database, MASTER)
+        async with engine.connect() as connection:
+            interrupted = cast("AsyncConnection", InterruptedConnection(connection, step, store))
+            await check_shared_secrets(interrupted, open_folder("second"), "gateway", MASTER)
+        assert await count_rows(database) == len(SHARED_SECRETS) + 1
+    finally:
+        await engine.dispose()
+        await database.close()
 
 
 @pytest.mark.parametrize(
