@@ -26,7 +26,7 @@ _UNDECIDED_HEALTH = frozenset({"untested", "recovering"})
 def find_budgets(
     accounting: AccountingService, names: Mapping[tuple[Owner, int], str], day: UtcDay
 ) -> Iterator[Condition]:
-    """Yield keys and accounts that have spent 80 % or 100 % of their budget.
+    """Yield a condition for each key and account that has spent at least 80 % of its budget, another one at 100 %.
 
     ``names`` are their names by (owner, id). A key or account without a name, because it was deleted, is left out.
     """
@@ -58,7 +58,10 @@ def find_budgets(
 
 
 def _measure_budget(balance: Balance, day: UtcDay) -> tuple[int, int, int] | None:
-    """Return the spent percentage, the remaining amount and the whole budget, in nano-USD; None without a budget."""
+    """Return the spent percentage, the remaining amount and the whole budget, in nano-USD.
+
+    None without a budget, or if the budget is zero.
+    """
     balance_left = balance.find_balance(day)
     if balance_left is None:
         return None

@@ -19,7 +19,7 @@ SPENDING_READ_INTERVAL_S = 300.0
 ANOMALY_DAYS = 14
 """How many earlier days an hour is compared with."""
 MAX_COMPARISONS = 200
-"""How many hours are compared with earlier days at one reading, the most expensive first. Others follow at the next."""
+"""How many hours are compared with earlier days at one reading: keys first, expensive hours first. Others follow later."""
 
 OwnerId = tuple[int, int | None]
 """An account and its key; None for the whole account."""
@@ -110,7 +110,7 @@ class SpendingWatch:
         return conditions
 
     async def _read_earlier(self, expensive_hours: Sequence[tuple[OwnerId, int]]) -> None:
-        """Read the costs of the same hours on earlier days, unless they are known."""
+        """Read the unknown costs of the same hours on earlier days, for at most ``MAX_COMPARISONS`` hours."""
         self._earlier_costs = {
             expensive_hour: self._earlier_costs[expensive_hour]
             for expensive_hour in expensive_hours
@@ -126,10 +126,10 @@ class SpendingWatch:
 def find_burning_limits(
     limit_uses: Iterable[LimitUse], costs: HourCosts, now_s: int, factor: float
 ) -> Iterator[Condition]:
-    """Yield the limits that the last hour's pace uses up in less than 1 / ``factor`` of what is left of the window.
+    """Yield a condition for each limit that is used up in less than 1 / ``factor`` of the time left in its window.
 
-    The spending of the last hour is that of the running hour, and the share of the hour before that falls within the
-    last sixty minutes.
+    The pace is the spending of the last sixty minutes: that of the running hour, and a share of that of the hour
+    before.
     """
     hour = now_s // HOUR_S
     earlier_share = 1 - now_s % HOUR_S / HOUR_S

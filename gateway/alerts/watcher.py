@@ -122,7 +122,10 @@ class AlertWatcher:
     def _send_group(
         self, group: Subject, conditions: Sequence[Condition], sent_alerts: dict[Subject, OpenAlert], now_s: int
     ) -> set[Subject]:
-        """Record and send new conditions as one alert, unless the group had one within ``REPEAT_AFTER_S``."""
+        """Record and send new conditions as one alert, unless the group had one within ``REPEAT_AFTER_S``.
+
+        Return the subjects that were recorded.
+        """
         if (last_alert := sent_alerts.get(group)) is not None and now_s - last_alert.since_s < REPEAT_AFTER_S:
             return set()
         sent_alerts[group] = OpenAlert(*group, now_s, open=False)  # it stands for a message, and not for a condition

@@ -27,7 +27,8 @@ class CheckedInput:
     """The result of the validation.
 
     Attributes:
-        model: the model of all lines; None if the lines name several.
+        total: the number of lines that are not blank, at most ``MAX_LINES`` + 1.
+        model: the model of all lines; None if they name several, or none.
     """
 
     total: int

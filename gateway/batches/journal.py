@@ -60,7 +60,7 @@ class BatchJournal:
     async def mark_sent(self, number: int) -> None:
         """Return once it is durable that the first ``number`` lines may have been sent.
 
-        Raises what ``change`` raises.
+        Raises ``BatchGone`` and ``StoreUnavailable`` as ``change`` does.
         """
         await self.change(
             lambda batch: attrs.evolve(
@@ -114,7 +114,7 @@ class BatchJournal:
                     commit.set_result(None)
 
     async def _commit(self, results: list[LineResult]) -> BatchGone | None:
-        """Write the results, then the row, and repeat both after failures.
+        """Write the results, then the row. After a failure, repeat what has failed.
 
         Returns the reason why this process no longer runs the batch, or None.
         """

@@ -166,8 +166,8 @@ class LineRequest:
     async def admit(self, wait: WaitFunction, others_run: Callable[[], bool]) -> LineResult | None:
         """Parse the request and reserve its money. Returns None, or the result of a refused request.
 
-        Waits for rate limits and channels, and for money as long as other lines hold some (``others_run``). Raises
-        ``BatchStopped``; nothing is reserved then.
+        Waits for memory, rate limits, channels and the database, and for money as long as other lines run
+        (``others_run``). Raises ``BatchStopped``; nothing is reserved then.
         """
         context, services = self.context, self._services
         try:
@@ -256,9 +256,9 @@ class LineRequest:
         return targets
 
     async def _await_channel(self, error: errors.GatewayError, wait: WaitFunction) -> None:
-        """Wait as ``error`` asks. Raises ``error`` if channels have failed too often.
+        """Wait as long as ``error`` asks, at most ``MAX_WAIT_S``. Raises ``error`` if channels have failed too often.
 
-        A line waits for a free slot of a channel without a limit of time.
+        Waits for a free slot of a channel are not counted.
         """
         if isinstance(error, errors.NoHealthyChannel) and not self.context.target_list.busy:
             if not self._waits_left:

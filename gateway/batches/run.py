@@ -182,9 +182,10 @@ class BatchRun:
                 yield parsed_line
 
     async def _send_lines(self, done_ids: set[str]) -> None:
-        """Start every line that is not marked as sent and whose id is not in ``done_ids``: it has no result yet.
+        """Start every line that has no result (its id is not in ``done_ids``) and is not marked as sent.
 
-        Lines that are marked, or may no longer begin, get an error as their result.
+        A marked line gets an error as its result. So do the remaining lines of a batch that was cancelled or has
+        expired.
         """
         number = 0
         async with aclosing(self._open()) as lines:

@@ -45,7 +45,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class BatchService:
-    """Creates, lists, runs and cancels batches.
+    """Creates, lists, runs, cancels and deletes batches.
 
     ``open`` continues the batches of an earlier process; in a cluster ``run_shared`` does.
 

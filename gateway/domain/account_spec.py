@@ -1,4 +1,4 @@
-"""Accounts, keys and credits as users write them: in the configuration file, in commands, in the admin API.
+"""Accounts, keys and credits: as users write them (configuration file, commands, admin API), and as JSON.
 
 Amounts are USD here and nano-USD in the data types. A time without a zone is UTC.
 """

@@ -45,10 +45,10 @@ Subject = tuple[AlertKind, str]
 class Condition:
     """A condition that an operator should know about while it lasts.
 
-    ``subject`` is the name of the channel, key, account, model or file; empty for the gateway itself. ``message`` has
-    one sentence about the event, and one about the remedy. If ``silent`` is true, no message about the condition is
-    sent, because another condition says more. New conditions of the same kind and ``group`` are sent as one message,
-    whose subject is the group, and at most one in ``REPEAT_AFTER_S``.
+    ``subject`` is the name of what the condition is about, such as a channel or a key; empty for the gateway itself.
+    ``message`` names the event and the remedy. If ``silent`` is true, no message about the condition is sent, because
+    another condition says more. New conditions of the same kind and ``group`` are sent as one message, whose subject
+    is the group, and at most one in ``REPEAT_AFTER_S``.
     """
 
     kind: AlertKind
@@ -93,7 +93,10 @@ class Alert:
 
 @frozen
 class OpenAlert:
-    """A condition that was sent; ``open`` is false once it has ended. Times are Unix seconds."""
+    """A condition, or a group of conditions, that needs no further alert for now.
+
+    ``open`` is false once the condition has ended, and for a group. ``since_s`` is in Unix seconds.
+    """
 
     kind: AlertKind
     subject: str

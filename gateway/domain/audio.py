@@ -1,8 +1,8 @@
 """Audio: the known or estimated length of a recording, and its tokens.
 
-Durations are milliseconds, rounded up, at most ``MAX_DURATION_MS``. The headers of a recording come from the client,
-who pays by its duration. So a header is believed only within what the file's size allows and, if its frames can be
-read, within what they say. The reservation covers the longest of these durations.
+Durations in milliseconds are rounded up, and at most ``MAX_DURATION_MS``. The headers of a recording come from the
+client, who pays by its duration. So a header is believed only within what the file's size allows and, if its frames
+can be read, within what they say. The reservation covers the longest of these durations.
 """
 
 import math
@@ -280,7 +280,7 @@ CLUSTER_BYTES = 32
 
 
 def find_webm_seconds(head: bytes) -> float | None:
-    """Return the duration in a WebM header, in seconds; None if the header was written before the end."""
+    """Return the duration in a WebM header, in seconds; None without one, as in a live recording."""
     match = _DURATION_PATTERN.search(head[:_INFO_BYTES])
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, written in the transaction of the change. Rows are only ever added."""
+"""The audit log: who changed what, written in the transaction of the change. Later only names of forgotten users are replaced."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, get_args

@@ -172,7 +172,7 @@ class AnyBalance(Protocol):
         ...
 
     def complete_error(self, error: QuotaExceeded) -> QuotaExceeded:
-        """Return the error of a refusal, in the balance's own class."""
+        """Return ``error``, or in its place a more specific one with this balance's amounts."""
         ...
 
 

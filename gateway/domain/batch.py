@@ -127,7 +127,8 @@ class Batch:
         expires_ms: when the lines that have not begun expire, in Unix milliseconds.
         kept_s: how long the result files are kept, in seconds; None if the setting decides.
         multiplier_ppm: the price multiplier for its requests, in parts per million.
-        claimed: the number of lines, from the first on, that may have been sent: they are never sent again.
+        claimed: the number of lines, from the first on, that may have been sent. They are not sent again, except those
+            in ``returned``.
         returned: the numbers of claimed lines that were not sent because the gateway stopped.
         times: Unix seconds by field name, such as ``in_progress_at``.
         model: the model of every line; None if the lines name several.

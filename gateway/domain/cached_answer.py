@@ -54,8 +54,9 @@ def parse_wish(lines: Iterable[str]) -> CacheWish:
 def find_ttl_s(ttl_s: int, request_ttl_s: int, wish: CacheWish, key_ttl_s: int | None, route_ttl_s: int | None) -> int:
     """Return for how many seconds the answer to a request may be kept; 0: not at all.
 
-    A key or a route with 0 excludes its requests. Else the route's time counts, then the key's, then the setting
-    ``ttl_s``. If none of them is set, a request itself may ask for a time, up to ``request_ttl_s``.
+    A request with ``no-store`` is excluded, and so are those of a key or a route with 0. Else the route's time counts,
+    then the key's, then the setting ``ttl_s``. If none of them is set, a request itself may ask for a time, up to
+    ``request_ttl_s``.
     """
     if wish.refuses or 0 in (key_ttl_s, route_ttl_s):
         return 0

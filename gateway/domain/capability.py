@@ -106,7 +106,7 @@ _FIELD_ORDER = ("model", "mask", "image", "video_id", "input_reference", "size",
 def find_shared_problem(
     refusals: Iterable[tuple[Capability, Problem]], find_problem: Callable[[Capability], Problem | None]
 ) -> Problem | None:
-    """Return the problem if no capability can serve the request, and None if one can.
+    """Return the problem of a request that all capabilities refuse; None if ``refusals`` is empty.
 
     The problem is that of the capabilities that come nearest, and its text lists everything that at least one of them
     allows. ``find_problem`` returns the problem of one capability.

@@ -229,7 +229,7 @@ class CircuitBreaker:
         self.provider_pause_until = now_s + min(provider_retry_after_s, rules.max_cooldown_s)
 
     def abandon(self, generation: int) -> None:
-        """End a request of ``generation`` without a result: its client disconnected. Another trial may then start."""
+        """End a request of ``generation`` without a result: its client disconnected. If no trial runs, another may start."""
         if generation != self.generation or self.state != "half_open":
             return
         self.trial_count -= 1
@@ -237,7 +237,7 @@ class CircuitBreaker:
             self._move("abandoned")
 
     def recover(self, now_s: float) -> None:
-        """Close an open breaker after a successful probe, with a reduced share. Does not reset ``trips``."""
+        """Close an open breaker, with a reduced share: a probe or request has succeeded. Does not reset ``trips``."""
         if self.state == "open":
             self._move("recovered")
             self.up_since = now_s

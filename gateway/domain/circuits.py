@@ -303,7 +303,7 @@ class Circuits(dict[EndpointKey, Circuit]):
             breaker.abandon(generation)
 
     def end_cooldowns(self, now_s: float) -> None:
-        """End every cooldown: the next request is a trial."""
+        """End the cooldowns of these circuits: the next request of each is a trial."""
         for circuit in self.values():
             for breaker in (circuit.shared, *circuit.accounts.values()):
                 if breaker.state == "open":

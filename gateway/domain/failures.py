@@ -9,7 +9,11 @@ from gateway.domain.traffic import HOUR_MS, SPANS, find_summed_model
 
 
 class FailureKey(NamedTuple):
-    """The key of a sum. ``code`` is empty if the failure has none."""
+    """The key of a sum of failures.
+
+    ``span`` is the length of the sum's period in hours, ``hour`` its first hour, counted in UTC since 1970. ``code`` is
+    empty if the failures have none.
+    """
 
     span: int
     hour: int

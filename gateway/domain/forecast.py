@@ -95,7 +95,8 @@ class Forecast:
     """When a limit is reached.
 
     Attributes:
-        reached_s: None if the limit is not reached in this window, or within a year for a limit without windows.
+        reached_s: when, in Unix seconds; None if the limit is not reached in this window, or within a year for a limit
+            without windows.
         expected_nanos: the spending at the window's end if nothing was refused; None for a limit without windows.
     """
 

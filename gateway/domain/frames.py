@@ -208,6 +208,6 @@ _AAC_FRAME_S = 1_024 / 48_000
 
 
 def count_mp4_seconds(index: bytes) -> float:
-    """Return the least duration of a file's longest track, in seconds, at 48,000 samples a second; 0 without frames."""
+    """Return a lower bound of the longest track's seconds: its frames as AAC at 48,000 samples a second. 0: no frame."""
     counts = (int.from_bytes(match[1], "big") for match in _SAMPLE_SIZES_PATTERN.finditer(index))
     return max(counts, default=0) * _AAC_FRAME_S

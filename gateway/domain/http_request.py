@@ -1,4 +1,4 @@
-"""A request to a provider."""
+"""Requests to providers, what similar requests share, and the credentials for access tokens."""
 
 from collections.abc import Callable
 

@@ -50,7 +50,10 @@ class BodyOwner:
 
 @frozen
 class BodyFilter:
-    """Which bodies to delete: those that match every field that is not None. ``before_ms``: earlier requests."""
+    """Which bodies to delete: those that match every field that is not None.
+
+    ``before_ms`` matches requests that began before this time (Unix milliseconds).
+    """
 
     request_id: str | None = None
     account_id: int | None = None
@@ -73,7 +76,7 @@ class BodyFilter:
 
 @frozen
 class DeletedBodies:
-    """The result of a deletion. ``pending``: requests whose bodies other nodes have yet to delete; none are shown."""
+    """The result of a deletion. ``pending``: requests whose bodies are hidden, and other nodes have yet to delete."""
 
     requests: int
     pending: int = 0

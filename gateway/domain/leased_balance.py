@@ -174,7 +174,7 @@ class LeasedBalance(Balance):
         return CreditRequest(self.id, min_nanos, needed_nanos, desired_nanos)
 
     def is_outdated(self, request: CreditRequest) -> bool:  # noqa: ARG002 - the store has the limit
-        """Return whether the limit was lowered after ``request`` was made."""
+        """Return whether the limit was lowered after ``request`` was made. False here: the store knows the quota."""
         return False
 
     def note_answer(self, answer: CreditGrant) -> None:

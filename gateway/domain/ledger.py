@@ -96,6 +96,7 @@ class SubjectTotals:
     """The charges of a key on a day from each source, in nano-USD.
 
     Attributes:
+        day: the UTC day, as a number since 1970.
         is_complete: retention has deleted no row of the key and day.
         usage_nanos: the charges in the daily sums.
         users_nanos: the sum of the users' charges.

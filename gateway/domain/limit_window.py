@@ -1,4 +1,4 @@
-"""Windows of limits: hours, days, weeks and months in a time zone, and rolling windows in slices. Unix seconds.
+"""Windows of limits: an hour to a quarter in a time zone, the lifetime, and rolling windows. Unix seconds.
 
 Windows of one kind follow each other without a gap and without an overlap, also when clocks change: a day then has 23
 or 25 hours, and hours are counted from midnight. A rolling window is counted in 60 slices. Its slices begin at

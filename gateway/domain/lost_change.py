@@ -59,7 +59,8 @@ def find_restrictions(stored_fields: Fields, detail: Fields) -> dict[str, Any]:
     """Return the new values of the fields that take rights away.
 
     ``stored_fields`` is the account or key as it is now, as JSON. ``detail`` is that of the audit row of the lost edit.
-    The result never allows more than ``stored_fields``.
+    If a list of the edit and the stored one have nothing in common, the result has that of the edit. A new group, too,
+    is that of the edit.
     """
     edits = find_edits(detail)
     removed_values = {

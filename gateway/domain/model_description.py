@@ -66,8 +66,8 @@ def list_known_properties(description: ModelDescription) -> dict[str, Any]:
 def find_common(descriptions: Sequence[ModelDescription], *, complete: bool) -> ModelDescription:
     """Return what holds for each of ``descriptions``: the least limits, and the modalities and features of all.
 
-    With ``complete``, a property that one of them does not know is unknown. Without, only those that know the property
-    count, as for one model on several channels.
+    With ``complete``, a property that one of them does not know is unknown, except ``deprecated_at``. Without, only
+    those that know the property count, as for one model on several channels.
     """
     if len(descriptions) == 1:
         return descriptions[0]

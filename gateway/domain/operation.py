@@ -43,7 +43,7 @@ class OperationFacts:
         output_limit: the field with which a client limits the tokens of an answer; empty if there is none.
         windowed: whether the reported prompt tokens always fit into the model's context window.
         settings: the object in the body that contains the model's settings; empty if that is the body itself.
-        media: the medium that is made and billed besides text. Such a request is never sent to a provider twice.
+        media: the medium that is made and billed besides text. The requests are sent with ``HttpRequest.once``.
         known_unit: the modality of the tokens, or the unit billed instead; empty if only the provider's answer tells.
         counts_only: whether the operation only counts the tokens of a prompt, so that nothing is bought.
         conversation: whether the operation can be translated into every other conversation format.

@@ -1,4 +1,4 @@
-"""Integer prices, and ``compute_cost_nanos``, which computes a cost from a price and usage.
+"""Integer prices: the cost of a usage (``compute_cost_nanos``), and the search for a model's price (``PriceList``).
 
 Amounts are nano-USD. Prices are kept per million tokens, so a tenth of a cent per million is still an integer. One
 dollar per million tokens is 1,000 nano-USD per token.
@@ -189,7 +189,7 @@ def usd(amount_nanos: int) -> str:
 
 
 def compute_cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM) -> int:
-    """Return the cost of ``usage`` in nano-USD, rounded up once at the end. 0 without a price."""
+    """Return the cost of ``usage`` in nano-USD, rounded up. 0 without a price."""
     if price is None:
         return 0
     rates: Price | Tier = (price.find_tier(usage.prompt_tokens) if price.tiers else None) or price

@@ -206,7 +206,7 @@ class RequestRecord:
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:
-    """Build a record from stored ``fields``. Up to 0.7 ``outcome`` was ``ending``. Raises ``TypeError``."""
+    """Build a record from stored ``fields``. Up to 0.7 ``outcome`` was ``ending``. ``TypeError``: one is missing."""
     known_fields = {name: fields[name] for name in _FIELDS if name in fields}
     if "ending" in fields:
         known_fields["outcome"] = "failed" if fields["ending"] == "upstream_failed" else fields["ending"]
@@ -273,6 +273,7 @@ class RequestFilter:
     """A filter for rows. None does not restrict.
 
     Attributes:
+        since_ms, until_ms: when the rows were settled, in Unix milliseconds; ``until_ms`` is exclusive.
         verdict: "error" for rows that failed or were refused, "ok" for the others.
         text: a request's id, or a part of its error's code or text; case is ignored.
         after: a cursor, ``next`` or ``newest`` of a page. Only rows after it are returned, the oldest first.

@@ -94,7 +94,7 @@ ROUTE_OWNER = "gateway"
 
 @frozen
 class ModelShare:
-    """A model of a step. Among the models of a step, requests are divided by ``weight``."""
+    """A model of a step. Requests are divided among a step's models by ``weight``, unless its ``balance`` measures."""
 
     model: str
     weight: int = 1
@@ -119,7 +119,7 @@ class RouteStep:
 
     Attributes:
         channels: names or globs of the channels to use; empty: every channel that serves the model.
-        causes: the step is tried only after one of these causes; the first step is always tried.
+        causes: the step is tried only after one of these causes. The first step needs none.
         condition: the traits that a request must have; any other request skips the step.
         balance: the strategy that chooses among the channels of all models of the step. None: a model is drawn by
             weight, and the strategy of the setting ``routing.balance`` chooses among the channels of that model.

@@ -1,4 +1,4 @@
-"""Settings, groups and prices that were set while the gateway ran: one layer of its configuration.
+"""Settings, groups, prices, routes and limits set while the gateway ran: one layer of its configuration.
 
 The file and the environment override this layer, which overrides the defaults.
 """

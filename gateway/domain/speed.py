@@ -65,9 +65,10 @@ def parse_histogram(text: str) -> Histogram:
 
 
 class SpeedKey(NamedTuple):
-    """The key of a cell: its span and first hour, and whose requests it sums.
+    """The key of a cell: its hours, and whose requests it sums.
 
     Attributes:
+        span, hour: the number of hours, and the first one, counted in UTC since 1970.
         name: the key's id, the model or the channel; empty for "all".
         account_id: only the requests of this account; 0: of all accounts. A key has one account.
     """

@@ -37,7 +37,7 @@ _get_sums, _get_amounts = attrgetter(*SUMMED_FIELDS), attrgetter(*SUMMED_FIELDS[
 
 @frozen
 class TrafficFilter:
-    """A filter by hours (``until`` excluded) and other properties. ``verdict`` applies to facets only."""
+    """A filter by hours (UTC, since 1970; ``until`` excluded) and other properties. Only facets use ``verdict``."""
 
     since: int
     until: int
@@ -83,7 +83,7 @@ def add_lines(line: TrafficLine, other_line: TrafficLine, sign: Literal[1, -1] =
 
 @frozen
 class KeyCost:
-    """What one key has spent in one hour."""
+    """What one key has spent in one hour (UTC, as a number since 1970)."""
 
     hour: int
     account_id: int

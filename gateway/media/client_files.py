@@ -78,7 +78,7 @@ class ClientFiles:
         return int(self._clock() * _SECOND_MS)
 
     def receive(self) -> ReceivedFile:
-        """Return a new, empty file. Raises ``StoreUnavailable`` if the disk is nearly full."""
+        """Return a new, empty file. Raises ``StoreUnavailable`` if nothing can be stored now."""
         self.folder.check_room()
         return ReceivedFile(self.folder.open_draft())
 

@@ -16,7 +16,10 @@ FETCH_TIMEOUT_S = 60.0
 
 
 class ImageDelivery:
-    """Converts images to the requested form after checking that they are images."""
+    """Converts images to the requested form, and checks that they are images.
+
+    An image whose address the channel forwards (``pass_urls``) is neither fetched nor checked.
+    """
 
     def __init__(self, fetcher: SafeFetcher, links: SignedLinks) -> None:
         self._fetcher = fetcher

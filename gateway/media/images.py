@@ -204,7 +204,7 @@ class ImageService:
             raise
 
     async def _ask(self, attempt: Attempt, provider_request: ProviderRequest) -> bytes:
-        """Send a provider request, repeatedly if it only polls a task. Returns the body of the answer.
+        """Send a provider request and return the body of the answer. After a failure, a poll of a task is repeated.
 
         Raises ``ProviderError``.
         """
@@ -270,7 +270,7 @@ class ImageService:
 
 
 def _as_provider_error(error: errors.ProviderError) -> errors.ProviderError:
-    """Turn a provider's rejection of a status poll into a provider error: the client did not send that request."""
+    """Return ``error``, or ``ProviderBadResponse`` in place of a rejection: the client did not send the status poll."""
     if not isinstance(error, errors.ProviderRejected) or isinstance(error, errors.ProviderRateLimited):
         return error
     return errors.ProviderBadResponse(f"The provider does not say what became of its task: {error.message}")

@@ -39,7 +39,8 @@ class PromptAddresses:
     async def load(self, ctx: RequestContext, attempt: Attempt) -> None:
         """Replace the URLs in the attempt's request by their content. Each URL is fetched once per request.
 
-        Raises ``UnsupportedByProvider`` if content cannot be used; in an earlier turn the part becomes text instead.
+        Raises ``UnsupportedByProvider`` for more than ``MAX_ADDRESSES`` URLs, and if content cannot be used. In an
+        earlier turn a part whose content cannot be used becomes text instead.
         Raises ``RequestTooLarge`` or ``Overloaded`` if there is not enough memory.
         """
         inference = attempt.translator.inference

@@ -32,7 +32,7 @@ class SignedLinks:
         self._store.check_room()
 
     async def find(self, media_id: str, expires: str, signature: str) -> AnyMedia:
-        """Return the file of a link. Raises ``NotFound``, which gives no reason."""
+        """Return the file of a link. Raises ``NotFound``, which gives no reason, and ``StoreUnavailable``."""
         now_s = self._clock()
         if check_link(self._key, media_id, expires=expires, signature=signature, now_s=now_s):
             media = await self._store.find(media_id)

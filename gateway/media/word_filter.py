@@ -6,7 +6,7 @@ make no difference. Between the words of a phrase an invisible character may rep
 because without them it is a different word. A sign that consists of letters or digits (``²``, ``™``, ``ⓐ``) may or may
 not belong to the adjacent word: both readings are checked.
 
-The time of a search is proportional to the length of the list and the prompt.
+A list is compiled once. The time of a search is then proportional to the length of the prompt.
 """
 
 import re
@@ -235,7 +235,7 @@ def _read_twice(text: str) -> str:
 
 
 def _fold(text: str) -> str:
-    """Return ``text`` in the compared spelling, without invisible characters.
+    """Return ``text``, from which invisible characters were removed, in the compared spelling.
 
     Marks that compose with their letter (``é``) are kept.
     """

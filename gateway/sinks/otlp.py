@@ -2,8 +2,8 @@
 
 Sources: OpenTelemetry's conventions for generative AI (``gen_ai.*``, and the event
 ``gen_ai.client.inference.operation.details``); the specification of OTLP, "JSON Protobuf Encoding"; Langfuse's page
-"OpenTelemetry", whose endpoint replaces its ingestion API. The ids of a request's span follow from the request's id: a
-receiver that gets a request twice stores it once.
+"OpenTelemetry", whose endpoint replaces its ingestion API. The ids of a request's span follow from the request's id:
+receivers can recognize a request that they get twice.
 """
 
 import hashlib

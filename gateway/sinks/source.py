@@ -59,7 +59,7 @@ class SinkPage:
         self.pending_ids = [request_id for request_id in self.pending_ids if request_id not in done_ids]
 
     def take_up_unsure(self) -> bool:
-        """Let ``unsure_ids`` be tried again if the receiver has taken a request since; return whether there are any."""
+        """Make ``unsure_ids`` pending again if the receiver has taken a request since; return whether there are any."""
         if not self.delivered or not self.unsure_ids:
             return False
         self.pending_ids, self.unsure_ids = self.unsure_ids, []
@@ -91,7 +91,10 @@ class KeptBodies:
         self._settled_for_s = settled_for_s
 
     async def await_requests(self, page: "SinkPage", pause: Callable[[float], Awaitable[None]]) -> None:
-        """Wait until the pending requests have ended, but not forever: clients may still read settled answers."""
+        """Wait until the bodies of the pending requests are complete, for ``MAX_RUNNING_POLLS`` polls at most.
+
+        The client of a settled request may still be reading its answer, and nodes of a cluster may be moving bodies.
+        """
         for _ in range(MAX_RUNNING_POLLS):
             age_s = self._clock() - (page.last_ms or 0) / 1000
             is_settled = age_s >= self._settled_for_s or age_s < -self._settled_for_s  # the clock went back
@@ -140,13 +143,13 @@ class SinkSource:
         return SinkPage(cursor, page.next or cursor, [*rows], first_ms, last_ms, page.more)
 
     async def load_batch(self, page: SinkPage) -> list[SinkEntry]:
-        """Return the first pending requests, at most ``MAX_BATCH_BYTES`` of bodies."""
+        """Return the first pending requests: with bodies, as many as ``MAX_BATCH_BYTES`` allow, but at least one."""
         if self.bodies is not None:
             await self.bodies.await_requests(page, self.pause)
         return await self.load(page, page.pending_ids)
 
     async def load(self, page: SinkPage, request_ids: Sequence[str]) -> list[SinkEntry]:
-        """Return the first of ``request_ids`` as they are stored now, at most ``MAX_BATCH_BYTES`` of bodies.
+        """Return the first of ``request_ids`` as they are stored now, as many as ``MAX_BATCH_BYTES`` of bodies allow.
 
         Requests that were deleted meanwhile are dropped from ``page``: the result is empty if all were.
         """
@@ -160,7 +163,7 @@ class SinkSource:
     async def _read_bodies(
         self, request_ids: Sequence[str], bare_ids: Collection[str]
     ) -> dict[str, Sequence[BodyPart]]:
-        """Return the bodies of the first requests, at most ``MAX_BATCH_BYTES``. Several are read concurrently."""
+        """Return the bodies of the first requests: of as many as ``MAX_BATCH_BYTES`` allow, but at least of one."""
         bodies_by_id: dict[str, Sequence[BodyPart]] = {}
         size = 0
         for start in range(0, len(request_ids), PARALLEL_READS):

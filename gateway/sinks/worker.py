@@ -32,10 +32,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class SinkWorker:
-    """Delivers to one sink. Only one process of a cluster runs the worker.
+    """Delivers to one sink. In a cluster one process runs the worker, and for a moment two may do so.
 
-    Two processes may run the worker for a moment: a request is then delivered twice, with the same id. The cursor in
-    the database moves only from where the process has read it, so it never goes back.
+    A request may then be delivered twice, with the same id. A process advances the cursor in the database only from
+    where it has read it, so neither process moves it back.
 
     Args:
         poll_s: how often to look for new rows, in seconds.
@@ -117,7 +117,10 @@ class SinkWorker:
         return states[0] if states else await self._states.begin(self.name, await self.source.find_newest())
 
     async def _read_page(self, state: SinkState) -> SinkPage:
-        """Return the page after the stored cursor, without the rows before it that need no delivery."""
+        """Return the next page after the stored cursor. Rows that are known to need no delivery are passed over.
+
+        If the cursor is none of this database, begins again at the oldest row and raises ``StoreUnavailable``.
+        """
         stored_cursor, passed_cursor = self._passed_cursor
         cursor = passed_cursor if stored_cursor == state.cursor else state.cursor
         try:

@@ -111,7 +111,7 @@ class VideoContent:
         return file
 
     async def remove(self, media_id: str) -> None:
-        """Delete a kept file. Never raises: the media cleanup deletes leftover files."""
+        """Delete a kept file. If the store does not answer, the media cleanup deletes it later."""
         try:
             await self._store.remove(media_id)
         except StoreUnavailable as error:

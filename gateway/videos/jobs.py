@@ -61,7 +61,10 @@ class VideoJobs:
         return self._find_rules()
 
     async def restore_reservations(self) -> None:
-        """Restore the reservations of open jobs. No other process may use the store."""
+        """Restore the reservations of open jobs, and end the claims of earlier processes.
+
+        No other process may use the store.
+        """
         await self.store.release(self.tasks.process, others_only=True)
         jobs, now_ms = await self.store.list_open(), self.now_ms
         for job in jobs:
@@ -128,7 +131,7 @@ class VideoJobs:
     async def get(self, video_id: str, account_id: int | None = None) -> VideoJob:
         """Return a job, of one account if ``account_id`` is given.
 
-        Raises ``NotFound``, also for another account's job.
+        Raises ``NotFound``, also for another account's job, and ``StoreUnavailable``.
         """
         job = await self.store.find(video_id) if is_video_id(video_id) else None
         if job is None or (account_id is not None and job.account_id != account_id):
@@ -136,7 +139,10 @@ class VideoJobs:
         return job
 
     async def remove(self, job: VideoJob) -> None:
-        """Delete an ended job; its charge remains. Raises ``TaskNotReady``, ``NotFound``."""
+        """Delete an ended job, and ask its provider to delete the task; the charge remains.
+
+        Raises ``TaskNotReady``, ``NotFound``, ``StoreUnavailable``.
+        """
         if not job.ended:
             raise TaskNotReady("The job has not ended: it can be deleted when it has", param="video_id")
         if not await self.store.remove(job):

@@ -145,7 +145,10 @@ class VideoPoller:
             self._renewed_s = now_s
 
     async def _release_lost_claims(self) -> None:
-        """Release jobs that this process has claimed without a task, and settle ended ones: an answer was lost."""
+        """Repair what lost answers of the store leave behind, once per ``LOST_CLAIMS_INTERVAL_S``.
+
+        Releases jobs that this process has claimed and has no task for, and settles the reservations of ended jobs.
+        """
         now_s = asyncio.get_running_loop().time()
         if now_s - self._lost_claims_checked_s < LOST_CLAIMS_INTERVAL_S:
             return

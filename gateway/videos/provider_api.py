@@ -76,7 +76,7 @@ class SubmitOutcomeUnknown(ProviderError):
 
 
 def _is_refusal(status: int) -> bool:
-    """Return whether a status outside 2xx means that the provider did nothing. Invalid statuses mean nothing."""
+    """Return whether a status outside 2xx means that the provider has not acted. False for invalid statuses."""
     return status in _REDIRECT_STATUSES or (status in _ERROR_STATUSES and status not in _PROXY_STATUSES)
 
 
@@ -197,11 +197,11 @@ class VideoProviderApi:
                 return PollResult(backend.parse_poll_answer(raw, access.channel.secrets), poll_after_s)
 
     async def cancel(self, access: ProviderAccess, job: VideoJob) -> bool:
-        """Ask the provider to stop a task; return whether it did. Never raises."""
+        """Ask the provider to stop a task; return whether it did. False after an error, which is logged."""
         return await self._ask_quietly(access, job, VIDEO_BACKENDS[job.wire].cancel(_build_task(job)))
 
     async def delete(self, access: ProviderAccess, job: VideoJob) -> bool:
-        """Ask the provider to delete a task; return whether it did. Never raises."""
+        """Ask the provider to delete a task; return whether it did. False after an error, which is logged."""
         return await self._ask_quietly(access, job, VIDEO_BACKENDS[job.wire].delete(_build_task(job)))
 
     async def open(

@@ -81,7 +81,7 @@ class VideoSubmitter:
     async def submit(self, ctx: RequestContext) -> VideoJob:
         """Return the stored and started job of a request. Run this to its end even if the client disconnects.
 
-        Raises ``GatewayError``; a job remains only if the outcome of its submit is unknown.
+        Raises ``GatewayError``. The job is then deleted if it is known that no provider has started it.
         """
         async with AsyncExitStack() as stack:
             try:
@@ -105,7 +105,7 @@ class VideoSubmitter:
         ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, reference=reference))
 
     async def _store_job(self, ctx: RequestContext) -> VideoJob:
-        """Store the job with its reservation, in one commit. If this raises, neither remains.
+        """Store the job with its reservation, in one commit. After an error the reservation is released.
 
         Raises ``ShuttingDown``, the errors of ``QuotaService.admit``, ``RateLimited`` for too many open jobs, and
         ``StoreUnavailable``.
@@ -178,7 +178,10 @@ class VideoSubmitter:
         return await self._store_started_job(ctx, submitting, status)
 
     async def _store_attempt(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> VideoJob:
-        """Store the next attempt's provider; return the updated job. Raises ``Conflict`` if it was cancelled."""
+        """Store the next attempt's provider; return the updated job.
+
+        Raises ``Conflict`` if the job was cancelled, and ``StoreUnavailable``.
+        """
         video = attempt.target.capability.fill(_get_video(ctx.inference))
         source_job = video.remix_of
         submitting = job.move(
@@ -228,7 +231,10 @@ class VideoSubmitter:
         return status
 
     async def _store_started_job(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
-        """Store the started job, retrying without a time limit: only this process knows the provider's task id."""
+        """Store the started job, retrying without a time limit: only this process knows the provider's task id.
+
+        If the job was cancelled meanwhile, cancel the provider's task and return the job as stored.
+        """
         ctx.first_byte_at = now_s = self._loop_s
         ctx.record = receipt = build_record(ctx, "completed", None, now_s=now_s, now_ms=self._jobs.now_ms)
         started_job = (
@@ -304,7 +310,7 @@ def _find_key(attempt: Attempt, source_job: VideoJob | None) -> str:
 
 
 def _parse_seconds(value: str | None) -> str:
-    """Return a provider's video length in whole seconds, rounded up; empty if the provider reports none."""
+    """Return a provider's video length in whole seconds, rounded up; empty if it is missing or invalid."""
     try:
         seconds = math.ceil(float(value or 0))
     except (ValueError, OverflowError):
