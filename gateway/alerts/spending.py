@@ -19,7 +19,7 @@ SPENDING_READ_INTERVAL_S = 300.0
 ANOMALY_DAYS = 14
 """How many earlier days an hour is compared with."""
 MAX_COMPARISONS = 200
-"""How many hours are compared with earlier days at one reading: keys first, expensive hours first. Others follow later."""
+"""How many hours are compared with earlier days at one reading, of keys first. Others follow later."""
 
 OwnerId = tuple[int, int | None]
 """An account and its key; None for the whole account."""

@@ -1,4 +1,7 @@
-"""The audit log: who changed what, written in the transaction of the change. Later only names of forgotten users are replaced."""
+"""The audit log: who changed what, written in the transaction of the change.
+
+Rows stay as they are, except that names of forgotten end users are replaced.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal, get_args

@@ -229,7 +229,7 @@ class CircuitBreaker:
         self.provider_pause_until = now_s + min(provider_retry_after_s, rules.max_cooldown_s)
 
     def abandon(self, generation: int) -> None:
-        """End a request of ``generation`` without a result: its client disconnected. If no trial runs, another may start."""
+        """End a request without a result: its client disconnected. If it was the last trial, another may start."""
         if generation != self.generation or self.state != "half_open":
             return
         self.trial_count -= 1

@@ -61,7 +61,7 @@ _DIGITS = 60
 
 
 def list_unit_prices(price: Price | Tier, multiplier_ppm: int = ONE_PPM) -> dict[str, Decimal]:
-    """Return the price of each unit that has one, multiplied; ``prompt`` and ``completion`` always."""
+    """Return the USD for each unit that has a price, times the multiplier; ``prompt`` and ``completion`` always."""
     with localcontext(prec=_DIGITS):
         per_unit = Decimal(multiplier_ppm) / ONE_PPM / NANOS_PER_USD
         per_token = per_unit / _MILLION

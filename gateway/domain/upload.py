@@ -1,4 +1,4 @@
-"""Uploaded files, and bodies that contain files. They are never entirely in memory."""
+"""Uploaded files, and bodies that contain files. They are read in pieces."""
 
 from typing import Protocol
 

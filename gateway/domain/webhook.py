@@ -68,7 +68,7 @@ class WebhookDelivery:
     def record_attempt(
         self, answer: int | None, error: str | None, now_ms: int, *, hopeless: bool = False
     ) -> "WebhookDelivery":
-        """Return the delivery after an attempt (2xx and 410 end it).
+        """Return the delivery after an attempt. It ends with 2xx or 410, and after the last attempt.
 
         If ``hopeless`` is true, no later attempt can succeed, so the delivery ends.
         """

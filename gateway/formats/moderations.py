@@ -56,7 +56,7 @@ def build_moderations_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_moderations_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of an answer, usually an estimate: OpenAI reports none. Raises ``ProviderBadResponse``."""
+    """Return the usage of an answer, usually an estimate: OpenAI reports none. Raises ``ProviderError``."""
     value = parse_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):
         raise ProviderBadResponse("The provider's answer has no results")

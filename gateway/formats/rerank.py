@@ -97,12 +97,12 @@ def build_rerank_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_rerank_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of an answer that is forwarded unchanged. Raises ``ProviderBadResponse``."""
+    """Return the usage of an answer that is forwarded unchanged. Raises ``ProviderError``."""
     return _parse_usage(parse_answer_object(raw, secrets), inference)
 
 
 def parse_data_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an answer with the list in ``data`` to the common format. Raises ``ProviderBadResponse``."""
+    """Convert an answer with the list in ``data`` to the common format. Raises ``ProviderError``."""
     value = parse_answer_object(raw, secrets)
     if "results" not in value:
         value["results"] = value.pop("data", None)

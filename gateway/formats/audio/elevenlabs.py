@@ -93,12 +93,12 @@ def _convert_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets) -
 
 
 def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the bytes for the client and the usage. Raises ``ProviderBadResponse``."""
+    """Return the bytes for the client and the usage. Raises ``ProviderError``."""
     return transcriptions.parse_transcription_answer(_convert_answer(raw, inference, secrets), inference, secrets)
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the answer as the events of a stream, and the usage. Raises ``ProviderBadResponse``."""
+    """Return the answer as the events of a stream, and the usage. Raises ``ProviderError``."""
     return transcriptions.build_whole(_convert_answer(raw, inference, secrets), inference, secrets)
 
 

@@ -28,7 +28,7 @@ class AudioEventsPassthrough(PassthroughStream):
     def finish(self) -> bytes:
         """Return the remaining bytes, with the last event's blank line.
 
-        Raises ``ProviderBadResponse`` if the stream is incomplete.
+        Raises the error that the stream reports, and ``ProviderBadResponse`` if the stream is incomplete.
         """
         events, last_event = self.events, self._splitter.take().rstrip(b"\r\n")
         output = (

@@ -142,7 +142,7 @@ def _find_format(inference: InferenceRequest) -> str:
 
 
 def parse_transcription_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the bytes for the client and the usage of an unstreamed answer. Raises ``ProviderBadResponse``."""
+    """Return the bytes for the client and the usage of an unstreamed answer. Raises ``ProviderError``."""
     kind = _find_format(inference)
     if kind not in _TEXT_FORMATS:
         value = _parse_transcript(raw, secrets)
@@ -260,7 +260,7 @@ def _estimate_usage(
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an unstreamed JSON answer into events. Return them with the usage. Raises ``ProviderBadResponse``."""
+    """Convert an unstreamed JSON answer into events. Return them with the usage. Raises ``ProviderError``."""
     value = _parse_transcript(raw, secrets)
     text, usage = value["text"], _parse_usage(value, inference, value["text"])
     final_event: Body = {"type": "transcript.text.done", "text": text}

@@ -1,6 +1,6 @@
 """Record the changes to a client's request for features that the provider's format lacks.
 
-A history never makes the gateway reject a request: each part is translated, else written as text, else dropped.
+Parts of a history are adapted rather than rejected: each is translated, else written as text, else dropped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -80,7 +80,10 @@ def _is_unreadable(name: str, value: Any) -> bool:
 
 
 def check_choice(choice: ToolChoice | None, tools: Sequence[Tool], adaptations: Adaptations) -> ToolChoice | None:
-    """Return the tool choice; None if all tools were dropped and the choice was ``auto``. Raises ``InvalidRequest``."""
+    """Return the tool choice; None for ``auto`` if no tool is left.
+
+    Raises ``InvalidRequest`` if the choice requires a tool that was dropped.
+    """
     if choice in {None, "none"} or not adaptations.names:
         return choice
     dropped_tools = [name for name in adaptations.names if name.startswith(LEFT_OUT_PREFIX)]

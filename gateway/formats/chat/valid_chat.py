@@ -1,7 +1,7 @@
 """Make a chat request valid for a provider's API format, before a writer builds the body.
 
-A chat may come from any client, and any provider may have answered its earlier turns. The gateway therefore never
-rejects a request for its history: parts that the format does not allow are moved, renamed or written as text.
+A chat may come from any client, and any provider may have answered its earlier turns. The gateway therefore
+adapts a history: parts that the format does not allow are moved, renamed or written as text.
 Requirements of one vendor or model are quirks (``providers/``).
 """
 

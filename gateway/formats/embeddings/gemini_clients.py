@@ -73,7 +73,7 @@ def build_batch_body(inference: InferenceRequest, model: str) -> Body:
 def parse_batch_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the answer for the client and the usage. The answer to a batch is unchanged.
 
-    Raises ``ProviderBadResponse``.
+    Raises ``ProviderError``.
     """
     value = parse_answer_object(raw, secrets)
     embeddings = list_objects(value.get("embeddings"))
@@ -117,7 +117,7 @@ def _join_text(parts: list[Body], prefix: str) -> str:
 
 
 def build_google_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an answer in OpenAI's format. Return it with the usage. Raises ``ProviderBadResponse``."""
+    """Convert an answer in OpenAI's format. Return it with the usage. Raises ``ProviderError``."""
     openai_answer, usage = parse_embeddings_answer(raw, inference, secrets)
     items = sorted(
         enumerate(orjson.loads(openai_answer)["data"]), key=lambda numbered_item: _get_sort_index(*numbered_item)

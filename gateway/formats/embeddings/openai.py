@@ -85,7 +85,7 @@ def build_embeddings_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_embeddings_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return the answer in the requested encoding, and the usage. Raises ``ProviderBadResponse``."""
+    """Return the answer in the requested encoding, and the usage. Raises ``ProviderError``."""
     value = parse_answer_object(raw, secrets)
     items = value.get("data")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):

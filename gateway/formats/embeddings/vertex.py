@@ -34,7 +34,7 @@ def build_predict_body(inference: InferenceRequest, model: str) -> dict[str, Any
 def parse_predict_answer(
     raw: bytes, inference: InferenceRequest, model: str, secrets: Secrets = ()
 ) -> tuple[bytes, Usage]:
-    """Convert an answer of ``:predict`` into OpenAI's format, with its usage. Raises ``ProviderBadResponse``."""
+    """Convert an answer of ``:predict`` into OpenAI's format, with its usage. Raises ``ProviderError``."""
     predictions = parse_answer_object(raw, secrets).get("predictions")
     if not isinstance(predictions, list):
         raise ProviderBadResponse("The provider's answer has no embeddings")

@@ -13,7 +13,7 @@ _HEAD_CHARS = 24
 
 
 def build_media_block(part: MediaPart) -> dict[str, Any]:
-    """Build the block for ``part``, without cache control. Raises ``InvalidRequest`` for an unsupported type."""
+    """Build the block for ``part``, without cache control. Raises ``InvalidRequest`` if no block can express it."""
     part = _split_data_url(part)
     match part.kind:
         case "image":

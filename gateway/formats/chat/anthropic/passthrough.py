@@ -97,7 +97,7 @@ class MessagesPassthrough(PassthroughStream):
     def finish(self) -> bytes:
         """Return the last bytes. A message with a stop reason gets a missing end mark, because clients wait for it.
 
-        Raises ``ProviderBadResponse`` if the message is incomplete.
+        Raises the error that the stream reports, and ``ProviderBadResponse`` if the message is incomplete.
         """
         if self.error is not None:
             raise self.error

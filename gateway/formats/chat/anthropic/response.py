@@ -221,7 +221,7 @@ def parse_text_block(block: chat.Json) -> list[chat.Event]:
 
 
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[chat.Event]:
-    """Parse an unstreamed message. ``answer_id`` is used in missing ids. Raises ``ProviderBadResponse``."""
+    """Parse an unstreamed message. ``answer_id`` is used in missing ids. Raises ``ProviderError``."""
     value = parse_message(raw, secrets)
     message_id = read_text(value, "id")
     events: list[chat.Event] = [chat.MessageStart(message_id, read_text(value, "model"))]
@@ -285,7 +285,7 @@ def extract_text(block: object) -> str:
 
 
 def parse_message(raw: bytes, secrets: Secrets, *, exact: bool = True) -> dict[str, Any]:
-    """Parse an unstreamed message. ``exact`` preserves all digits of numbers. Raises ``ProviderBadResponse``."""
+    """Parse an unstreamed message. ``exact`` preserves all digits of numbers. Raises ``ProviderError``."""
     value = parse_answer_object(raw, secrets, exact=exact)
     if value.get("type") == "error":
         raise ProviderBadResponse(f"The provider reported an error: {NO_REASON}")
@@ -295,7 +295,7 @@ def parse_message(raw: bytes, secrets: Secrets, *, exact: bool = True) -> dict[s
 
 
 def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
-    """Return the tokens in the answer to a token count. Raises ``ProviderBadResponse`` if the count is missing."""
+    """Return the tokens in the answer to a token count. Raises ``ProviderError`` if it has no count."""
     tokens = parse_count(parse_answer_object(raw, secrets).get("input_tokens"))
     if tokens is None:
         raise ProviderBadResponse("The provider's answer has no count of tokens")

@@ -124,7 +124,7 @@ class MessagesStreamParser:
         return [event for raw_event in raw_events for event in self._read_event(raw_event)]
 
     def finish(self) -> list[chat.Event]:
-        """Return the last events. Raises ``ProviderBadResponse`` for an incomplete message."""
+        """Return the last events. Raises the stream's error, and ``ProviderBadResponse`` for an incomplete message."""
         if self._error is not None:
             raise self._error
         if self._closed:

@@ -85,7 +85,7 @@ def parse_image(block: chat.Json) -> list[chat.Event]:
 
 
 def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
-    """Parse an unstreamed answer into events, ``StreamEnd`` included. Raises ``ProviderBadResponse`` if invalid."""
+    """Parse an unstreamed answer into events, ``StreamEnd`` included. Raises ``ProviderError``."""
     value = parse_answer_object(raw, secrets, exact=True)
     content = as_object(as_object(value.get("output")).get("message")).get("content")
     if not isinstance(content, list):

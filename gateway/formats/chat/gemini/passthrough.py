@@ -113,7 +113,7 @@ class GenerateContentPassthrough(PassthroughStream):
         return bool(self._finished) and all(self._finished.values())
 
     def finish(self) -> bytes:
-        """Return the remaining bytes. Raises ``ProviderBadResponse`` if the stream is incomplete."""
+        """Return the remaining bytes. Raises the stream's error, and ``ProviderBadResponse`` if it is incomplete."""
         if self.error is not None:
             raise self.error
         if self.ended:
@@ -191,7 +191,10 @@ def is_blocked(answer: Mapping[str, Any]) -> bool:
 
 
 def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of a whole answer that is forwarded unchanged. Raises ``ProviderBadResponse``."""
+    """Return the usage of a whole answer that is forwarded unchanged.
+
+    Raises the error that the answer reports, or ``ProviderBadResponse``.
+    """
     return _parse_answer_usage(_parse_chunk(loads_or_none(raw), secrets), inference)
 
 

@@ -60,13 +60,16 @@ def build_body(request: chat.ChatRequest, model: str) -> Json:
 
 
 def build_count_body(request: chat.ChatRequest, model: str) -> Json:
-    """Build the body of ``:countTokens``, as a nested request: ``contents`` alone would omit instructions and tools."""
+    """Build the body of ``:countTokens``, as a nested request: ``contents`` alone would omit instructions and tools.
+
+    Raises ``InvalidRequest``.
+    """
     name = f"models/{model.removeprefix('models/')}"
     return {"generateContentRequest": {"model": name, **_build_prompt(request, model)}}
 
 
 def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
-    """Return the number of tokens in an answer of ``:countTokens``. Raises ``ProviderBadResponse``."""
+    """Return the number of tokens in an answer of ``:countTokens``. Raises ``ProviderError``."""
     tokens = parse_count(parse_answer_object(raw, secrets).get("totalTokens"))
     if tokens is None:
         raise ProviderBadResponse("The provider's answer has no token count")

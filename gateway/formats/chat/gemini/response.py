@@ -136,8 +136,8 @@ def _load_refused_json(payload: bytes, error: orjson.JSONDecodeError, *, is_last
 def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
     """Parse an unstreamed answer into events, up to ``StreamEnd``.
 
-    Raises ``ProviderRejected`` if the prompt was blocked, and ``ProviderBadResponse`` for an answer that is incomplete
-    or no answer.
+    Raises the error that the answer reports, ``ProviderRejected`` if the prompt was blocked, and
+    ``ProviderBadResponse`` for an answer that is incomplete or no answer.
     """
     try:
         value = exact_json.loads(raw)

@@ -47,7 +47,7 @@ def build_gemini_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def check_gemini_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
-    """Return Gemini's answer unchanged. Raises ``ProviderBadResponse`` if it has no count."""
+    """Return Gemini's answer unchanged. Raises ``ProviderError`` if it has no count."""
     gemini_writer.parse_count_answer(raw, secrets)
     return raw
 
@@ -60,7 +60,7 @@ def build_anthropic_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def convert_anthropic_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
-    """Convert Anthropic's answer. Raises ``ProviderBadResponse``."""
+    """Convert Anthropic's answer. Raises ``ProviderError``."""
     return build_count_answer(anthropic_response.parse_count_answer(raw, secrets))
 
 

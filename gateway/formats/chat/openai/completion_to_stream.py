@@ -16,7 +16,7 @@ _CHUNK_FIELDS = frozenset({"choices", "usage"})
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an unstreamed answer into chunks, end mark included. Raises ``ProviderBadResponse``."""
+    """Convert an unstreamed answer into chunks, end mark included. Raises ``ProviderError``."""
     value = parse_answer_object(raw, secrets, exact=True)
     usage = parse_chat_answer(value, inference)
     shared_fields = {name: field for name, field in value.items() if name not in _CHUNK_FIELDS}

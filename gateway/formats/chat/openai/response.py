@@ -17,7 +17,7 @@ from gateway.formats.errors.openai import Secrets
 
 
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "", *, choices: int = 0) -> list[chat.Event]:
-    """Parse an unstreamed answer into events. Raises ``ProviderBadResponse``.
+    """Parse an unstreamed answer into events. Raises ``ProviderError``.
 
     ``choices`` is the number of requested answers, 0 if unknown.
     """

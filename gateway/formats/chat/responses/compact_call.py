@@ -44,7 +44,7 @@ def build_compact_body(inference: InferenceRequest, model: str) -> Body:
 
 
 def parse_compact_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """Return the usage of a compaction answer, and record the ids in the answer. Raises ``ProviderBadResponse``."""
+    """Return the usage of a compaction answer, and record the ids in the answer. Raises ``ProviderError``."""
     value = parse_any_object(raw)
     if value.get("object") != COMPACTION_OBJECT:
         parse_answer_object(raw, secrets)

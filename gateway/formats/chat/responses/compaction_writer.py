@@ -74,7 +74,10 @@ def open_writer(inference: InferenceRequest, identity: ResponseIdentity) -> Resp
 
 
 def build_answer(events: Iterable[chat.Event], inference: InferenceRequest, identity: ResponseIdentity) -> bytes:
-    """Build a whole response, and pass it to ``inference.keep`` if set. Raises the error of a ``StreamError``."""
+    """Build a whole response, and pass it to ``inference.keep`` if set.
+
+    Raises the error of a ``StreamError``, and ``ProviderBadResponse`` if a summary was requested and there is none.
+    """
     writer = open_writer(inference, identity)
     for event in events:
         if isinstance(event, chat.StreamError):

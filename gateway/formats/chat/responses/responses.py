@@ -183,7 +183,7 @@ def build_responses_body(inference: InferenceRequest, model: str) -> Body:
 def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: errors.Secrets = ()) -> Usage:
     """Return the usage of an unstreamed answer, and record the ids of what the answer created.
 
-    Raises the error of a failed response, or ``ProviderBadResponse``.
+    Raises the error that the answer reports, or ``ProviderBadResponse``.
     """
     answer = parse_response(raw, secrets)
     inference.made[:] = list_created_ids(answer, keeps_answer=inference.body.get("store") is not False)
@@ -340,7 +340,7 @@ class ResponsesPassthrough(PassthroughStream):
     def finish(self) -> bytes:
         """Return the remaining bytes, with the last event's blank line.
 
-        Raises ``ProviderBadResponse`` if the stream is incomplete.
+        Raises the error that the stream reports, and ``ProviderBadResponse`` if the stream is incomplete.
         """
         last_event = self._splitter.take().rstrip(b"\r\n")
         output = (
@@ -396,7 +396,7 @@ def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
 def _find_stream_state(buffer: HeadTailBuffer) -> tuple[dict[str, Any], int]:
     """Return the response as it began, and the sequence number for the next event.
 
-    The response is empty if the stream has not begun.
+    The response is empty if the stream has not begun, or if its first event was too large to be kept whole.
     """
     response: dict[str, Any] = {}
     last_number = -1
