@@ -36,7 +36,7 @@ def join_stream(stream: bytes, operation: Operation, usage: Usage) -> bytes | No
     """Return the JSON answer; None for a stream that is incomplete, ambiguous, failed, or of an unsupported operation.
 
     ``usage`` is added if the stream has none, because its client did not request it. Raises ``JSONDecodeError``,
-    ``JSONEncodeError``.
+    ``JSONEncodeError``, ``EventTooLong``.
     """
     join = _JOINERS.get(operation)
     values = _list_values(stream)

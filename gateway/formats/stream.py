@@ -85,7 +85,7 @@ class StreamTransform(Protocol):
         ...
 
     def finish(self) -> bytes:
-        """Return the last bytes after the connection's end. Raises ``ProviderBadResponse`` for an incomplete stream."""
+        """Return the last bytes after the connection's end. Raises ``ProviderError``, also for an incomplete stream."""
         ...
 
     def parse_usage(self) -> Usage:
@@ -257,11 +257,11 @@ class StreamParser(Protocol):
     def noise(self) -> int: ...
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return the events that ``data`` completes. Never raises: an invalid event becomes a ``StreamError``."""
+        """Return the events that ``data`` completes. An invalid event becomes a ``StreamError``."""
         ...
 
     def finish(self) -> list[Event]:
-        """Return the last events; a missing end mark is added. Raises ``ProviderBadResponse`` if incomplete."""
+        """Return the last events, plus a missing end mark. Raises ``ProviderError``, also for an incomplete stream."""
         ...
 
 

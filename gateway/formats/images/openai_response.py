@@ -1,4 +1,7 @@
-"""Image answers in the OpenAI API format, built from the images of any provider, whose other fields are dropped."""
+"""Image answers in the OpenAI API format, whole or as a stream, built from the images of any provider.
+
+Of a provider's other fields, only those of this format with known values are kept.
+"""
 
 import base64
 import binascii

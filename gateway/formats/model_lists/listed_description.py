@@ -1,7 +1,8 @@
 """Parse the properties of models in a provider's list.
 
-One reader for all lists in the style of OpenAI: no two providers mean different things by one field, and a gateway or a
-server such as llama-swap passes on the fields of others. What is not understood is left out. The fields:
+One reader serves all lists in the style of OpenAI, because a gateway or a server such as llama-swap passes on the
+fields of others. ``max_tokens`` is read only in Anthropic's list: elsewhere it has other meanings. What is not
+understood is left out. The fields:
 
 - OpenRouter (``Model`` of OpenRouterTeam/python-sdk): ``context_length``, ``top_provider.max_completion_tokens``,
   ``architecture``, ``supported_parameters``, ``pricing.input_cache_read``, ``expiration_date``

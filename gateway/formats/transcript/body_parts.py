@@ -12,7 +12,7 @@ from gateway.formats.transcript.answers import ShownAnswers, read_answers
 
 
 def read_part_answers(part: BodyPart) -> ShownAnswers:
-    """Return what an answer says; nothing if it has another form, or was cut."""
+    """Return the answers in a kept body; none if it has no known form, such as JSON that was cut."""
     return read_answers(parse_values(part))
 
 

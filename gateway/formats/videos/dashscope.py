@@ -167,7 +167,7 @@ class DashScopeVideoBackend(VideoBackend):
     def parse_error_answer(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """Parse an error as in the base class, except that an account in arrears has status 400."""
+        """Parse an error as in the base class, but find an account in arrears and an infringement by their codes."""
         value = as_object(loads_or_none(raw))
         if as_text(value.get("code")) in {"Arrearage", _INFRINGEMENT_CODE} and status not in _NON_FILTER_STATUSES:
             return _find_error(value, secrets)

@@ -124,7 +124,7 @@ class FalVideoBackend(VideoBackend):
         return TaskStatus("completed", progress=100, clue=_ANSWER_CLUE)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
-        """Return the request for the model's answer, which has the video's public URL."""
+        """Return the request for the model's answer, which has the video's public URL; None for another variant."""
         return ProviderRequest(method="GET", path=_build_path(task), repeatable=True) if variant == "video" else None
 
     def parse_content_location(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask

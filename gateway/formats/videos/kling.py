@@ -188,7 +188,7 @@ class KlingVideoBackend(VideoBackend):
         return _parse_task(task, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
-        """Return the video's URL, which is public and valid for thirty days."""
+        """Return the video's URL, which is public and valid for thirty days; None for another variant."""
         return ContentLocation(url=task.clue) if variant == "video" and task.clue is not None else None
 
 

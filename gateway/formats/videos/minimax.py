@@ -168,7 +168,10 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
     def find_content(
         self, task: video_backend.ProviderTask, variant: video_backend.Variant
     ) -> video_backend.ContentLocation | ProviderRequest | None:
-        """Return the request for the video's URL, which is not stored because it expires after some hours."""
+        """Return the request for the video's URL, which is not stored because it expires after some hours.
+
+        Return None for another variant, and for a task without a clue.
+        """
         if variant != "video" or task.clue is None:
             return None
         if _is_h3(task.model):

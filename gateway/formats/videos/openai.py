@@ -110,8 +110,8 @@ class OpenAiVideoBackend(VideoBackend):
     def submit(self, spec: VideoSpec) -> ProviderRequest:
         """Build the request that starts a task: JSON, or a form if there is a file, like the client libraries.
 
-        Fields outside ``SAFE_FIELDS`` (``quality``, …) are not sent: they might make a video longer or larger than
-        reserved.
+        Fields outside ``SAFE_FIELDS`` (``quality``, …) are rejected with ``InvalidRequest``: they might make a video
+        longer or larger than reserved.
         """
         body: dict[str, Any] = {**_parse_safe_fields(spec.extra), "model": spec.model, "prompt": spec.prompt}
         if spec.seconds is not None:

@@ -55,7 +55,7 @@ class VertexVideoBackend(GeminiVideoBackend):
         return ProviderRequest({"operationName": task.id.replace("~", "/")}, path=path, repeatable=True)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ProviderRequest | None:
-        """Return the request for the video, which is a poll: the answer contains the video."""
+        """Return the request for the video: a poll, whose answer contains the video. None for another variant."""
         return self.poll(task) if variant == "video" else None
 
     def parse_response(self, response: Body, secrets: Secrets) -> TaskStatus:
