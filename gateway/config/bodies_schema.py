@@ -18,7 +18,7 @@ _DAY_MS = 24 * 3_600 * 1000
 
 @frozen
 class BodiesSection:
-    """``[bodies]``: kept bodies of requests, sealed in the data folder."""
+    """``[bodies]``: how long, how many and how large bodies of requests are kept, and what is replaced in them."""
 
     keep_days: int = attrs.field(default=7, metadata=about("days to keep bodies", between(1, 3_650)))
     max_gb: int = attrs.field(

@@ -1,4 +1,4 @@
-"""Refuses weak secrets if other machines can reach the gateway."""
+"""Finds weak secrets: they are logged, and refused if other machines can reach the gateway."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address

@@ -18,7 +18,7 @@ _build_limit = defer_function("billing.limit_fields:build_limit")
 
 @frozen
 class LimitView:
-    """A limit, and whether it is in force: a limit of the file replaces a stored one of the same name."""
+    """A limit in force, and where it is declared. A stored limit that one of the file replaces has no view."""
 
     spec: LimitSpec
     source: Source
@@ -29,8 +29,9 @@ class LimitService(StoredSettings):
     """Reads and changes limits while the gateway runs.
 
     A change is validated with the whole configuration and stored with its author. It is in force when the method
-    returns; after an error nothing has changed. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``,
-    and ``Conflict`` if the file declares the limit.
+    returns. After an error nothing has changed; only after ``StoreUnavailable`` the change may be stored, and come
+    into force with the next heartbeat. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``, and
+    ``Conflict`` if the file declares the limit, or other limits raise one that is deleted.
     """
 
     def list_limits(self) -> list[LimitView]:

@@ -24,8 +24,9 @@ class RouteService(StoredSettings):
     """Reads and changes routes while the gateway runs.
 
     A change is validated with the whole configuration and stored with its author. It is in force when the method
-    returns; after an error nothing has changed. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``,
-    and ``Conflict`` if the file declares the route.
+    returns. After an error nothing has changed; only after ``StoreUnavailable`` the change may be stored, and come
+    into force with the next heartbeat. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``, and
+    ``Conflict`` if the file declares the route, or the stored route has another version.
     """
 
     def list_routes(self) -> list[RouteView]:
@@ -51,7 +52,7 @@ class RouteService(StoredSettings):
         """Store the whole route ``name``. ``fields`` are those of ``RouteSpec``; null stands for a default.
 
         ``version``: the version that the change was made from (``find_version``); None replaces any version.
-        Raises ``InvalidRequest``, and ``Conflict`` for a route of the configuration file or of another version.
+        Raises ``InvalidRequest``, and ``Conflict`` if the file declares the route, or another version is stored.
         """
         route, path = parse_route(name, fields), name_route(name)
         async with self._reloader.changing:
@@ -66,7 +67,7 @@ class RouteService(StoredSettings):
     async def delete_route(self, name: str, by: Actor) -> None:
         """Remove a stored route, also one that a route of the configuration file hides.
 
-        Raises ``NotFound``, and ``Conflict`` for a route of the file alone.
+        Raises ``NotFound``, and ``Conflict`` for a route that only the file declares.
         """
         path = name_route(name)
         async with self._reloader.changing:

@@ -31,11 +31,12 @@ _KINDS: Mapping[Any, Kind] = {str: "text", int: "integer", float: "number", bool
 
 
 class SettingsService(StoredSettings):
-    """Reads and changes the configuration while the gateway runs.
+    """Reads and changes settings, groups and prices while the gateway runs.
 
     A change is validated with the whole configuration and stored with its author. It is in force when the method
-    returns; after an error nothing has changed. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``,
-    and ``Conflict`` if the value is read-only, or set by the file or the environment.
+    returns. After an error nothing has changed; only after ``StoreUnavailable`` the change may be stored, and come
+    into force with the next heartbeat. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``, and
+    ``Conflict`` if the value is read-only, or set by the file or the environment.
     """
 
     def list_settings(self) -> list[SettingView]:
@@ -62,7 +63,8 @@ class SettingsService(StoredSettings):
     ) -> list[SettingView]:
         """Set the values at paths such as ``routing.max_attempts``, all or none; None removes the stored value.
 
-        ``former`` are values that must still be in force. Return the settings afterwards. Errors name the path.
+        ``former`` has values that must still be in force; otherwise ``Conflict`` is raised. Return the settings
+        afterwards. Errors name the path.
         """
         fields: dict[str, tuple[str, attrs.Attribute[Any]]] = {}
         for path in changes:
@@ -269,10 +271,10 @@ def _parse_price(model: str, fields: Fields) -> PriceSpec:
 
 
 def _find_precedent(prices: PriceList, price: Price) -> Price | None:
-    """Return the price that takes precedence over ``price`` for every model; None if there is none.
+    """Return the price that takes precedence over ``price``; None if there is none.
 
-    A glob that matches the text of another glob also matches everything that the other glob matches. If ``price`` is a
-    glob with brackets, such as ``[ab]``, only an identical glob is found.
+    It has the same model and provider, or applies to the model of ``price``. If that model is a glob, its text is
+    compared: ``gpt-*`` matches ``gpt-4*``.
     """
     same_prices = (
         candidate

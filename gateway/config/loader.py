@@ -1,6 +1,7 @@
 """Reads the configuration: TOML, ``${NAME}`` references and ``GATEWAY_<SECTION>__<KEY>`` variables.
 
-Reports all problems at once, each with the file, the path of the key and the expected value.
+Problems of keys are reported together, each with its source, the path of the key and the expected value. Also reads
+the built-in prices and the word list.
 """
 
 import re
@@ -40,7 +41,7 @@ _FILES = (("safety", "words_file"), ("server", "tls_certificate"), ("server", "t
 
 
 class ConfigError(Exception):
-    """All problems of a configuration, one per line, for the operator."""
+    """The problems of a configuration, one per line, for the operator."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -245,8 +246,7 @@ def _strip_none(kind: Any) -> Any:
 
 
 MAX_WORDS_MB = 2
-"""Maximum size of the word list: about 150,000 words. Parsing them takes about a second, during which a reload blocks
-running streams."""
+"""Maximum size of the word list: about 150,000 words, whose parsing takes about a second."""
 
 
 def read_words_text(path: Path) -> str:

@@ -34,7 +34,7 @@ EDITABLE = frozenset(
         "streams", "cache",
     }
 )  # fmt: skip
-"""Sections whose keys can be changed while the gateway runs. Other sections are read at startup, or name files."""
+"""Sections whose keys can be stored in the database, and changed there while the gateway runs."""
 _NO_SOURCES: Mapping[str, Source] = {}
 _UNKNOWN_SETTING = "expected one of the settings that can be changed while the gateway runs"
 
@@ -48,7 +48,7 @@ class FileConfig:
     """The configuration from file and environment.
 
     Attributes:
-        sources: the source of each setting, by its path.
+        sources: the source of each setting, by path; defaults are left out.
         warnings: what should be changed before the next version, which will no longer understand it.
     """
 
@@ -86,7 +86,7 @@ def list_sections(config: Config) -> Iterable[tuple[str, Any]]:
 
 
 def find_sources(config: Config) -> Mapping[str, Source]:
-    """Return the sources of a configuration that was not read from a file: all non-default values."""
+    """Return the sources for a configuration that was not read: "file" for each setting that is not the default."""
     return {
         name_setting(section, field.name): "file"
         for section, part in list_sections(config)
@@ -126,7 +126,10 @@ def merge_stored_settings(declared: FileConfig, stored: StoredValues = _NOTHING_
 
 
 def _group_by_section(declared: FileConfig, stored: StoredValues, ignored: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Group stored settings by section, except those set elsewhere. Unknown ones are recorded in ``ignored``."""
+    """Return the stored values by section and key, without groups, prices, routes and limits.
+
+    Settings of the file and the environment are left out. Unknown ones are recorded in ``ignored``.
+    """
     sections: dict[str, dict[str, Any]] = {}
     for path, value in stored.items():
         section, _, key = path.partition(".")
@@ -171,7 +174,7 @@ def _apply_overrides(section: str, part: Any, overrides: Mapping[str, Any], igno
 
 
 def _is_about(key_path: str, key: str) -> bool:
-    """Return whether ``key_path``, the path of a problem, is that key or an item of its list."""
+    """Return whether ``key_path``, the path of a problem, is ``key`` or an item of the list there."""
     return key_path == key or key_path.startswith(f"{key}[")
 
 
@@ -197,7 +200,10 @@ def _parse_route(path: str, value: Any, ignored: dict[str, str]) -> list[RouteSp
 
 
 def _parse_limit(path: str, config: Config, stored: StoredValues, ignored: dict[str, str]) -> list[LimitSpec]:
-    """Return a stored limit, unless the file declares one of its name."""
+    """Return the stored limit at ``path`` in a list.
+
+    The list is empty if the file declares a limit of that name, or the stored one is wrong: then ``ignored`` says why.
+    """
     specs = _parse_item(path, stored[path], LimitSpec, ignored)
     if specs and name_limit(specs[0].name) != path:
         ignored[path] = "expected the limit that its path names"

@@ -1,4 +1,4 @@
-"""Reloads the configuration while the gateway runs, completely or not at all.
+"""Reloads the configuration while the gateway runs. One that has problems changes nothing.
 
 Running requests keep their channel, price and reservation.
 """
@@ -60,7 +60,7 @@ TABLES_AT_START = ("sign_in", "alert", "sink")
 
 
 def build_pricing(effective: EffectiveConfig) -> PricingPolicy:
-    """Build the price list, the group multipliers and the rule for unpriced models."""
+    """Build the price list, the group multipliers, and the rule for unpriced models with the keys that it limits."""
     config = effective.config
     groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
     unpriced: Unpriced = "refuse" if config.billing.require_price else config.billing.unpriced
@@ -210,7 +210,7 @@ class ReloadSource:
 
 
 class Reloader:
-    """Reads and applies the configuration again, on SIGHUP or at the request of an administrator.
+    """Applies the configuration: the file again, on SIGHUP or for an administrator, and changed stored settings.
 
     Args:
         live_config: the configuration in effect; a reload replaces it.
@@ -253,7 +253,8 @@ class Reloader:
         """Read and apply the configuration.
 
         Return the lists ``changes`` and ``needs_restart``, the latter of settings that are read at start only. Raises
-        ``InvalidRequest``, or ``Conflict`` without a configuration that can be read; nothing has changed then.
+        ``InvalidRequest``, and ``Conflict`` without a configuration that can be read; nothing has changed then. Raises
+        ``StoreUnavailable``; then some of the file's accounts and keys may be stored.
         """
         router = self._router
         async with self._reload_lock, AsyncExitStack() as stack:
@@ -340,7 +341,7 @@ class Reloader:
         self._live.adopt(effective)
 
     async def reload_logged(self) -> None:
-        """Reload for a signal: errors are logged, not raised."""
+        """Reload for a signal: a ``GatewayError`` is logged, not raised."""
         try:
             await self.reload()
         except GatewayError as error:

@@ -1,6 +1,6 @@
 """The configuration as one frozen tree; ``loader.py`` reads it.
 
-Each service gets its own section, or objects built from it. Only ``loader.py`` reads files and variables.
+Each service gets its own section, or objects built from it.
 """
 
 import re
@@ -374,7 +374,7 @@ class EgressSection:
 
 @frozen
 class RequestsSection:
-    """``[requests]``: retention of request details. Sums and balances are kept forever."""
+    """``[requests]``: how long the details of requests are kept, and of which requests the bodies."""
 
     keep_days: int = attrs.field(
         default=90, metadata=about("days to keep request details (0 = forever); costs are always kept", _KEPT)
@@ -391,9 +391,9 @@ class RequestsSection:
 
 @frozen
 class ModelSection:
-    """``[[model]]``: capabilities of a model, or of all that match a glob.
+    """``[[model]]``: capabilities and description of a model, or of all that match a glob.
 
-    None: the built-in value, or what the provider's list says.
+    For a field that is None, the built-in value holds, or what the provider's list says.
     """
 
     name: str = attrs.field(metadata=MODEL)
@@ -551,7 +551,10 @@ def _list_tables(tables: Mapping[str, Any], name: str) -> Iterator[tuple[str, Ma
 def _find_repeated_tables(
     tables: Mapping[str, Any], name: str, keys: tuple[str, ...], expected: str, absent: Mapping[str, str] = _NOTHING
 ) -> Iterator[Problem]:
-    """Yield the tables that repeat all ``keys`` of an earlier table. ``absent`` has the values of missing keys."""
+    """Yield a problem for each table that has the same values of ``keys`` as an earlier one.
+
+    ``absent`` has the values of keys that a table leaves out.
+    """
     first_path: dict[tuple[str, ...], str] = {}
     for table_path, table in _list_tables(tables, name):
         fields = {**absent, **table}

@@ -186,7 +186,7 @@ class ServerSection:
 
 @frozen
 class StoreSection:
-    """``[store]``: the database, its encryption key, and media; empty: those in the data folder."""
+    """``[store]``: the database, its encryption key, media and kept bodies. Empty: those in the data folder."""
 
     url: str = attrs.field(
         default="",

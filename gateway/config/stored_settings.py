@@ -37,7 +37,8 @@ class StoredSettings:
     async def _change(self, changes: Mapping[str, Any], audits: Mapping[str, AuditRow], param: str = "value") -> None:
         """Store and apply the value at each path, all or none; None removes the setting there.
 
-        Raises ``InvalidRequest`` that names ``param``; without one, the path of the first wrong value.
+        Raises ``StoreUnavailable``, and ``InvalidRequest`` that names ``param``, or the path of the first wrong value
+        if ``param`` is empty.
         """
         adoptions, before = self._reloader.adoptions, self._live.effective.stored
         effective = await self._merge(changes, param)
@@ -48,7 +49,7 @@ class StoredSettings:
             log.info("setting_removed" if value is None else "setting_changed", path=path)
 
     async def _merge(self, changes: Mapping[str, Any], param: str) -> EffectiveConfig:
-        """Return the configuration with ``changes``. Raises ``InvalidRequest``."""
+        """Return the configuration with ``changes``. Raises ``InvalidRequest``, ``StoreUnavailable``."""
         stored_settings = {**parse_stored_settings(await self._store.list_settings()), **changes}
         for path, value in changes.items():
             if value is None:
