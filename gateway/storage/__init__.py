@@ -1,1 +1,1 @@
-"""Storage: a repository per group of tables, the journal, and the data folder's media files and uploads."""
+"""Storage: the database and its repositories; files in the data folder, a shared folder or a bucket; backups."""

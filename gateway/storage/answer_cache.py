@@ -4,7 +4,8 @@ Why not the segments of kept bodies: an answer is looked up by a digest, replace
 or account, in whatever order. A table does all of that in one transaction, which ``kill -9`` leaves whole or undone.
 Why not the gateway's database: answers may be gigabytes that no backup needs, and must not delay charges.
 
-Every answer is sealed with the data key of its account. A power failure may damage the file: it is then made anew.
+In the file, an answer is sealed with the data key of its account. A power failure may damage the file: it is then made
+anew.
 """
 
 import asyncio
@@ -69,9 +70,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class _Deletion:
-    """The answers of an account, or of end users, or all, or those of them that were stored before ``before_ms``.
+    """A deletion of the answers that match each of the first three fields that is not None.
 
-    ``at_ms``: when they were deleted. What is stored later is not among them.
+    ``before_ms``: of answers that were stored before. ``at_ms``: when the deletion was asked for; answers that are
+    stored later are not deleted. Times are Unix milliseconds.
     """
 
     account_id: int | None
@@ -152,7 +154,10 @@ class AnswerCache:
         return [self._keep_newest(answer) for answer in answers if not self._is_deleted(answer)]
 
     def put(self, answer: CachedAnswer) -> None:
-        """Store an answer: at once in memory, soon on disk."""
+        """Store an answer at once in memory, and soon on disk.
+
+        One that is too large for memory is only on disk. While too much waits to be written, it is only in memory.
+        """
         if self._is_closed:
             return
         self._remember(answer)
@@ -167,10 +172,10 @@ class AnswerCache:
     async def delete(
         self, *, account_id: int | None = None, end_users: Collection[str] | None = None, before_ms: int | None = None
     ) -> int:
-        """Delete the answers that match all arguments, without one all; return how many were on disk.
+        """Delete the answers that match every argument that is given; return how many were on disk.
 
-        ``before_ms``, in Unix milliseconds: those that were stored before. What was deleted is not given again, also if
-        the disk fails. Raises ``OSError`` if it may still be on disk then.
+        Without arguments, all are deleted. ``before_ms``, in Unix milliseconds: those that were stored before. This
+        process does not give them again, even if the disk fails. Raises ``OSError`` if some may still be on disk.
         """
         deletion = _Deletion(account_id, end_users, before_ms, self._now_ms())
         self._deletion_count += 1

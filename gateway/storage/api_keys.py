@@ -102,7 +102,10 @@ class ApiKeyRepository:
 
 
 async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
-    """Raise ``Conflict`` if another key has one of the key's digests. The constraint covers only current ones."""
+    """Raise ``Conflict`` if another key shares a digest with the key, and it is a former digest of either.
+
+    The table's constraint compares only current digests.
+    """
     is_taken = keys.c.former_digest == key.digest
     if key.former_digest is not None:
         is_taken = or_(is_taken, keys.c.former_digest == key.former_digest, keys.c.digest == key.former_digest)

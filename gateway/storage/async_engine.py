@@ -14,7 +14,10 @@ _PACKAGE = "sqlalchemy.ext.asyncio"
 
 
 def _import_empty() -> ModuleType | None:
-    """Return the package without executing its code; None if it is already imported."""
+    """Put the package into ``sys.modules`` without executing its code, and return it.
+
+    Returns None if it is already imported, or not installed.
+    """
     spec = importlib.util.find_spec(_PACKAGE)
     if _PACKAGE in sys.modules or spec is None:
         return None

@@ -145,7 +145,10 @@ class _Archive:
 
 
 def write_backup(source: BackupSource, target: Path, *, passphrase: str | None = None) -> Mapping[str, Any]:
-    """Write a complete backup to the new file ``target``, or nothing. Raises ``BackupFailed``, ``OSError``."""
+    """Write a backup to the new file ``target``; return its manifest. Raises ``BackupFailed``, ``OSError``.
+
+    The file gets its name when it is complete.
+    """
     if target.exists():
         raise BackupFailed(f"{target} exists already; it is not replaced. Name another file")
     journal = _read_journals(source.folder)
@@ -236,7 +239,7 @@ def _list_segments(source: BackupSource) -> list[Path]:
 
 
 def _read_node(folder: Path) -> str:
-    """Return the id of the node, whose rows name the segments; empty if the folder is that of no node."""
+    """Return the id of the node that has this folder; empty without a cluster. The rows of its bodies have this id."""
     path = folder / NODE_ID
     return path.read_text().strip() if path.exists() else ""
 
@@ -251,7 +254,7 @@ def _create(path: Path) -> Iterator[IO[bytes]]:
 def _copy_database(source: BackupSource) -> Iterator[tuple[IO[bytes], str]]:
     """Copy the database into an unnamed file of the data folder; yield that file and the schema's revision.
 
-    Raises ``BackupFailed``.
+    Raises ``BackupFailed``, ``OSError``.
     """
     if not source.server and not source.database.exists():
         raise BackupFailed(f"There is no database {source.database}. Run 'gateway doctor'")
@@ -270,7 +273,7 @@ def _copy_database(source: BackupSource) -> Iterator[tuple[IO[bytes], str]]:
 
 
 def _copy(database: Path, path: Path) -> str:
-    """Copy a database and check the copy; return its schema's revision. Raises ``BackupFailed``."""
+    """Copy a database and check the copy; return its schema's revision. Raises ``BackupFailed``, ``sqlite3.Error``."""
     with closing(_open_read_only(database)) as original, closing(sqlite3.connect(path)) as copy:
         copy.execute("PRAGMA synchronous=OFF")
         original.backup(copy)

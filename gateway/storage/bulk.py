@@ -92,7 +92,7 @@ Inserts = Sequence[tuple[BulkInsert, list[tuple[Any, ...]]]]
 
 
 class BulkAddition(BulkInsert):
-    """Inserts rows. For a row that exists, adds to ``sums`` and raises ``highest_columns`` to the new values."""
+    """Inserts rows. For a row that exists, adds to ``sums``, and keeps the higher value of ``highest_columns``."""
 
     def __init__(self, table: Table, sums: Sequence[str], highest_columns: Sequence[str] = ()) -> None:
         key_columns = ", ".join(column.name for column in table.primary_key.columns)

@@ -29,7 +29,7 @@ class ClientFileRepository:
         self._database = database
 
     async def add_file(self, file: ClientFile, max_total_bytes: int) -> None:
-        """Store a new file. Raises ``RequestTooLarge`` if the account lacks room, ``NotFound`` if it does not exist."""
+        """Store a new file. Raises ``RequestTooLarge`` if its account lacks room, ``NotFound`` without the account."""
 
         async def add(connection: AsyncConnection) -> None:
             await _check_room(connection, file, max_total_bytes)

@@ -1,7 +1,7 @@
 """The data folder: locked by one process at a time, with the secret files next to the database (mode 0600).
 
-A secret is created together with the database whose rows depend on it (``storage/identity.py``), and never to replace a
-lost file: a new secret would silently make every key or every encrypted value useless.
+A secret is created together with the database whose rows depend on it (``storage/identity.py``). A lost one is replaced
+only if the operator says so (``--renew-secret``): a new secret makes every key or every encrypted value useless.
 """
 
 import fcntl
@@ -53,7 +53,10 @@ class DataFolderDamaged(Exception):
 
 
 class DataFolder:
-    """An open, locked data folder. ``was_killed``: whether the last process that served from it did not close it."""
+    """An open, locked data folder. Raises ``DataFolderLocked`` if another process has locked it.
+
+    ``was_killed``: whether the last process that served from it did not close it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

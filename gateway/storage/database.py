@@ -96,14 +96,15 @@ class Database(ABC):
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         """Run ``work`` like ``write``, but at the same time as such writes of other processes.
 
-        No two of them may write the same row.
+        ``work`` must not depend on rows that others may change meanwhile.
         """
         return await self.write(work)
 
     async def insert(self, build: Callable[[], Inserts]) -> bool:
         """Insert the rows that ``build`` returns in one transaction; see ``SqliteDatabase.insert``.
 
-        Return False if nothing was inserted. ``write_shared`` then raises the error that says why.
+        Return False if nothing was inserted, because the database refuses a row or has no such method. Then use
+        ``write_shared``, which inserts them or raises the error.
         """
         del build
         return False

@@ -29,7 +29,7 @@ class DecryptionFailed(Exception):
 
 
 class SecretBox:
-    """Encrypts for one ``purpose``. The 32 random bytes of ``root`` are used only to derive keys."""
+    """Encrypts and decrypts values of one ``purpose``. The 32 random bytes of ``root`` are used only to derive keys."""
 
     def __init__(self, root: bytes, purpose: str = "") -> None:
         if len(root) != ROOT_BYTES:
@@ -38,7 +38,7 @@ class SecretBox:
         self._purpose = purpose
 
     def derive(self, purpose: str) -> "SecretBox":
-        """Return a ``SecretBox`` for ``purpose``. It cannot decrypt values of this box, nor this box its values."""
+        """Return a ``SecretBox`` for ``purpose``. Neither box can decrypt values of the other."""
         return SecretBox(self._root, f"{self._purpose}/{purpose}")
 
     def seal(self, plaintext: bytes, *, context: str) -> bytes:

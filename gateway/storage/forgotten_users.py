@@ -1,4 +1,7 @@
-"""Replaces the name of an end user in rows and sums, in commits that other writes do not wait long for."""
+"""Replaces the name of an end user in requests, sums, balances, video jobs and the audit log.
+
+Requests and sums may be many: they are changed in several commits, for which other writes do not wait long.
+"""
 
 from collections.abc import Collection
 from typing import Any
@@ -49,7 +52,7 @@ _UPDATE_DETAIL = update(audit).where(audit.c.sequence == bindparam("row")).value
 
 
 class ForgottenUserRepository:
-    """Renames an end user; with ``account_id``, in the rows and sums of that account only."""
+    """Renames an end user; with ``account_id``, only in what belongs to that account."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,7 +1,7 @@
 """Binds a database to its data folder by fingerprints of every secret that its rows depend on.
 
-The start detects a secret file that is missing, changed or from another folder before anything is written. Secrets are
-created only for a database without fingerprints, which is new or was written by version 0.7.0 or earlier.
+The start detects a secret file that is missing, changed or from another folder. A missing secret is created if the
+database has no fingerprint of it, and no rows that depend on it, or if the operator renews it.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ async def check_secrets(
     renew: Collection[str] = (),
     store_rows: StoreRows | None = None,
 ) -> None:
-    """Check every secret file of ``folder`` against ``database``; create the files for a new database.
+    """Check every secret file of ``folder`` against ``database``; create missing files that no row depends on.
 
     ``master_key`` replaces its file. Unusable files of ``renew`` are created again. ``store_rows`` stores more
     rows in the commit of the fingerprints. Raises ``DataFolderDamaged``, which says what to restore.

@@ -39,7 +39,10 @@ async def check_integrity(path: Path, within_s: float) -> None:
 
 
 async def find_damage(path: Path) -> list[str]:
-    """Return the problems of the database at ``path``, table by table, without a time limit."""
+    """Return up to ``MAX_PROBLEMS`` problems of the first damaged table; empty if no table is damaged.
+
+    Checks the whole database, table by table, without a time limit. Errors that are no damage are ignored.
+    """
     connection = sqlite3.connect(build_read_only_uri(path), uri=True, check_same_thread=False)
     with closing(connection):
         check_task = asyncio.get_running_loop().run_in_executor(None, _check_tables, connection)
@@ -83,7 +86,7 @@ def _check_tables(connection: sqlite3.Connection) -> list[str]:
 
 
 def is_foreign(connection: sqlite3.Connection) -> bool:
-    """Return whether a database has tables that no gateway creates."""
+    """Return whether a database is that of another program: it has tables, but not those of a gateway."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"alembic_version", "accounts", "requests"} <= tables:
         return bool(tables)

@@ -101,7 +101,7 @@ class KeptResponseRepository:
     async def load(self, responses: Sequence[KeptResponse], max_bytes: int, *, items: bool) -> list[KeptResponse]:
         """Return ``responses`` with their bodies and, if asked, their ``items``, in the same order.
 
-        A response that no longer exists is left out, and so are the items of a row of an earlier version.
+        A response that no longer exists is left out.
         ``max_bytes`` limits each response after decompression, because a row of an earlier version does not give its
         size.
 
@@ -138,7 +138,10 @@ class KeptResponseRepository:
         return int((await self._database.read(select(total).where(_table.c.account_id == account_id)))[0][0])
 
     async def make_room(self, account_id: int, now_ms: int, max_bytes: int) -> int:
-        """Delete an account's oldest responses until ``max_bytes`` or less remain; return the remaining bytes."""
+        """Delete an account's oldest responses until ``max_bytes`` or less remain, if possible.
+
+        Return the remaining bytes. Responses that others continue cannot be deleted.
+        """
         is_live = _table.c.account_id == account_id, _table.c.expires_ms > now_ms
         oldest_ids = select(_table.c.id).where(*is_live).order_by(_table.c.created_ms).limit(_ROWS_PER_EVICTION)
         while (held_bytes := await self.sum_account(account_id)) > max_bytes:

@@ -108,7 +108,8 @@ class LedgerRepository:
     async def post(self, rows: Sequence[RequestRecord]) -> None:
         """Store rows with their charges in one commit. Rows whose ids are stored are left as they are, uncharged.
 
-        A row that the database refuses is set aside and charged; the others then take several commits.
+        In a cluster, a stored "interrupted" row is replaced by one with the real end. A row that the database refuses
+        is set aside and charged; the others then take several commits.
 
         Raises ``StoreUnavailable``: some rows may not be stored. Stored rows will not be stored twice.
         """
@@ -120,7 +121,7 @@ class LedgerRepository:
             await self._post_apart(rows, error, self._post)
 
     async def post_again(self, rows: Sequence[RequestRecord]) -> None:
-        """Store rows like ``post``, if they may have been stored before, even if retention has deleted them since."""
+        """Store rows like ``post``, for rows that may have been stored before, and deleted by retention since."""
         try:
             await self._post_again(rows)
         except RowRefused as error:
@@ -228,10 +229,11 @@ class LedgerRepository:
     ) -> Sequence[RequestRecord]:
         """Store the rows that are not stored yet, as part of the current transaction; return them.
 
-        Of two rows with the same id the first counts. A stored "interrupted" row is replaced by one with the real end.
+        Of two rows with the same id the first counts. In a cluster, a stored "interrupted" row is replaced by one with
+        the real end.
 
         ``credit``: the leases of the node that served the requests; None if this node did. ``may_reverse``: whether
-        the transaction excludes other writes, which a replaced row needs.
+        the transaction excludes other writes; without it, raises ``_RowsContradicted`` if a row is to be replaced.
         """
         known_ids = await find_stored_ids(connection, [row.id for row in rows])
         if known_ids and self._database.credit is not None:

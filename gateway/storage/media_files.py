@@ -36,8 +36,8 @@ StoredFile = tuple[float, int, str]
 class MediaFiles:
     """The media folder, created if it does not exist. Raises ``OSError`` if that fails.
 
-    ``folder`` contains only media. With less than ``min_free_bytes`` free on the disk, no new file is started.
-    ``clock`` is Unix seconds, the clock of the file system.
+    ``folder`` contains only media. With less than ``min_free_bytes`` free on the disk, ``check_room`` refuses new
+    files; ``put`` still stores what was paid for. ``clock`` is Unix seconds, the clock of the file system.
     """
 
     def __init__(
@@ -100,7 +100,10 @@ class MediaFiles:
         return True
 
     async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
-        """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain."""
+        """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
+
+        Drafts that a crash has left are deleted, too.
+        """
         async with self._sweep_lock:
             return await self._sweep(before_s, max_bytes)
 

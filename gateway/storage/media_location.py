@@ -1,4 +1,4 @@
-"""The setting ``store.media_url``: the data folder, another folder, or a bucket of an S3-compatible store."""
+"""The location in ``store.media_url`` or ``store.bodies_url``: the data folder, another folder, or an S3 bucket."""
 
 import re
 from pathlib import Path
@@ -18,8 +18,8 @@ _STYLES = frozenset({"path", "virtual"})
 class BucketAddress:
     """A bucket, and the prefix of the gateway's objects in it. Empty fields are read from the environment.
 
-    ``endpoint`` is the URL of the store; empty for AWS. ``virtual`` says whether the bucket's name is part of the host
-    name instead of the path.
+    ``endpoint`` is the URL of the store; without one, also in the environment, that of AWS. ``virtual`` says whether
+    the bucket's name is part of the host name instead of the path.
     """
 
     bucket: str
@@ -41,7 +41,7 @@ MediaLocation = Path | BucketAddress | None
 
 
 def parse_location(url: str) -> MediaLocation:
-    """Parse ``store.media_url``; return None if it is empty. Raises ``ValueError``."""
+    """Parse ``store.media_url`` or ``store.bodies_url``; return None if it is empty. Raises ``ValueError``."""
     if not url:
         return None
     if url.startswith("s3://"):

@@ -1,4 +1,4 @@
-"""Read media and clients' files from a folder or a bucket."""
+"""Reads media and clients' files from a folder or a bucket."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -32,7 +32,10 @@ async def read_all(media: AnyMedia) -> bytes:
 
 
 async def copy_to(media: RemoteMedia, path: Path) -> None:
-    """Copy a file of a bucket to the new file ``path``. Raises ``OSError``, ``StoreUnavailable``."""
+    """Copy a file of a bucket to the new file ``path``; after an error a part of it may be there.
+
+    Raises ``OSError``, ``NotFound``, ``StoreUnavailable``.
+    """
     with path.open("xb") as file:
         async for piece in read_pieces(media, REMOTE_PIECE_BYTES):
             await asyncio.to_thread(file.write, piece)

@@ -64,7 +64,7 @@ class ResultLines(Protocol):
         ...
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Append lines durably, in place of an earlier append without ``make_permanent``."""
+        """Append lines durably. They replace the previous append, unless ``make_permanent`` was called after it."""
         ...
 
     def make_permanent(self) -> None:
@@ -94,7 +94,7 @@ class FileStore(Protocol):
         ...
 
     def open_local(self, object_id: str) -> AbstractAsyncContextManager[Path]:
-        """Yield a local file with the bytes, valid during the context. Raises ``NotFound``."""
+        """Yield a local file with the bytes, valid during the context. Raises ``NotFound``, ``StoreUnavailable``."""
         ...
 
     async def remove(self, object_id: str) -> None:
@@ -106,13 +106,17 @@ class FileStore(Protocol):
         ...
 
     def copy_lines(self, earlier_names: Sequence[str], name: str) -> None:
-        """Copy the first file of ``earlier_names`` that exists to ``name``, unless ``name`` exists. Blocks."""
+        """Copy the first file of ``earlier_names`` that exists to ``name``, unless ``name`` exists.
+
+        Blocks. Raises ``OSError``, ``StoreUnavailable``.
+        """
         ...
 
     def adopt(self, name: str, object_id: str) -> int:
         """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
 
-        Blocks. An interrupted call can be repeated.
+        Blocks. An interrupted call can be repeated. Raises ``FileNotFoundError`` if neither exists, ``OSError``,
+        ``StoreUnavailable``.
         """
         ...
 

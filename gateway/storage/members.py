@@ -1,4 +1,4 @@
-"""Members, their sessions and links in the database. Secrets are stored only as digests and hashes."""
+"""Members, their sessions and links in the database. Secrets are stored as digests, as hashes or encrypted."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Open a database by its URL. Only the driver of its kind is imported."""
+"""Opens a database by its URL. Only the driver of its kind is imported."""
 
 from pathlib import Path
 

@@ -64,7 +64,10 @@ class PasskeyRepository:
 
 
 async def use_passkey(connection: AsyncConnection, member_id: int, use: PasskeyUse, session: Session) -> bool:
-    """Record a sign-in; return False if the signature counter did not increase. A constant 0 is accepted."""
+    """Record a sign-in. Return False if the passkey was removed, or its signature counter did not increase.
+
+    A counter that stays 0 is accepted.
+    """
     sign_count = passkeys.c.sign_count
     is_increasing = or_(sign_count < use.sign_count, (sign_count == 0) & (use.sign_count == 0))
     query = update(passkeys).where(passkeys.c.id == use.id, passkeys.c.member_id == member_id, is_increasing)

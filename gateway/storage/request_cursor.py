@@ -38,7 +38,7 @@ _ENDS_BY_TRANSACTION = select(*_ENDS, literal_column("pg_current_snapshot()::tex
 
 @frozen
 class Window:
-    """The rows that one list may show: sequences from ``low`` up to ``high`` that meet the ``conditions``.
+    """The rows that one list may show: sequences from ``low`` to below ``high`` that meet the ``conditions``.
 
     Attributes:
         newest: the cursor after every row that is visible now.
@@ -106,7 +106,7 @@ class PageCursor:
 
 
 async def open_window(database: Database, cursor_text: str | None) -> Window | None:
-    """Return the rows that a list may show: all, or those after a cursor; None if there are no rows.
+    """Return the rows that a list may show: all, or those after a cursor; None if a SQLite database has no rows.
 
     Raises ``InvalidRequest`` if ``cursor_text`` is not a cursor of this database.
     """

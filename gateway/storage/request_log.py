@@ -40,7 +40,7 @@ _sequence = _COLUMNS.sequence
 
 @frozen
 class PageQuery:
-    """The range to read: sequences from ``low`` up to ``high``, through ``index``, or in their order if it is None."""
+    """The range to read: sequences from ``low`` to below ``high``, through ``index``; None: in their order."""
 
     low: int
     high: int
@@ -60,7 +60,7 @@ class RequestLogRepository:
         return parse_request(rows[0]) if rows else None
 
     async def list_by_ids(self, request_ids: Sequence[str]) -> list[StoredRequest]:
-        """Return the requests that are stored, in the order of their rows."""
+        """Return those of the requests that are stored, oldest row first."""
         query = select(requests).where(_COLUMNS.id.in_(request_ids)).order_by(_sequence)
         return [parse_request(row) for row in await self._database.read(query)]
 
@@ -133,7 +133,11 @@ class RequestLogRepository:
         return next((int(row[0]) for row in await self._database.read(query)), None)
 
     async def _narrow_to_times(self, request_filter: RequestFilter, query: PageQuery) -> PageQuery:
-        """Exclude rows settled too early or too late. Sequences grow with time, except for ``SLACK_MS``."""
+        """Narrow the range to the rows that may have been settled in the filter's period.
+
+        Rows are stored in the order of their settlement, give or take ``SLACK_MS``, so some rows outside the period
+        remain.
+        """
         if request_filter.since_ms is not None:
             query = attrs.evolve(
                 query, low=(await self._search_time(query, request_filter.since_ms - SLACK_MS, _find_first_after)).low

@@ -64,7 +64,7 @@ _MEMBER_NAME = re.compile(
 
 
 class RestoreRefused(Exception):
-    """Nothing was restored; the message is for the operator."""
+    """The backup was not restored, or only its database; the message tells the operator which, and what to do."""
 
 
 def is_encrypted(backup: Path) -> bool:
@@ -76,8 +76,8 @@ def is_encrypted(backup: Path) -> bool:
 def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: str = "") -> Mapping[str, Any]:
     """Restore ``backup`` as the data folder ``target``, which must be empty or missing; return the manifest.
 
-    The rows go to the empty database at the URL ``server``, if given. On failure nothing is left behind. Raises
-    ``RestoreRefused`` or ``OSError``.
+    The rows go to the empty database at the URL ``server``, if given. Nothing is left behind if a step fails before the
+    last one, which moves the files into place. Raises ``RestoreRefused`` or ``OSError``.
     """
     _check_target(target)
     with _make_draft(target) as draft:
@@ -142,7 +142,7 @@ def _check_target(target: Path) -> None:
 
 @contextmanager
 def _make_draft(target: Path) -> Iterator[Path]:
-    """Create a draft folder in ``target``, which is created if missing; remove both unless they are published."""
+    """Create a draft folder in ``target``, which is created if missing. After an error remove what was created."""
     missing_folders = [folder for folder in (target, *target.parents) if not folder.exists()]
     target.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY_FOLDER_MODE)
     draft = Path(tempfile.mkdtemp(prefix=".restore-", dir=target))

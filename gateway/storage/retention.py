@@ -118,7 +118,7 @@ class RetentionRepository:
     async def retire_hours(self, before_hour: int) -> int:
         """Delete the hourly sums of the oldest hour before ``before_hour``; return the number of deleted sums.
 
-        Sums of days stay.
+        ``before_hour`` counts from 1970. The oldest hour is that of each table. Sums of days stay.
         """
         deleted = 0
         for table in (usage_hours, failure_hours, speed_hours):

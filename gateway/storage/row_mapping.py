@@ -244,7 +244,7 @@ def build_progress(job: VideoJob) -> Values:
 
 
 def build_receipt(job: VideoJob) -> Values:
-    """Return the row of the request that created the job."""
+    """Return the column with the row of the request that created the job, as JSON."""
     return {"receipt": orjson.dumps(build_request_row(job.receipt)).decode()}
 
 

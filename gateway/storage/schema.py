@@ -1,6 +1,6 @@
 """The tables. Every change here needs a migration in ``migrations/versions`` and a new ``REVISION``.
 
-Times are Unix milliseconds (``_ms``) or seconds (``_s``); amounts are nano-USD (``_nanos``). Text in lists is JSON.
+Times are Unix milliseconds (``_ms``) or seconds (``_s``); amounts are nano-USD (``_nanos``).
 """
 
 from collections.abc import Mapping

@@ -54,9 +54,9 @@ body_drafts = Table(
 )
 """The objects that are being stored, each a copy of a segment of ``node`` that ``process`` makes.
 
-The row is removed in the transaction that makes the object that of the segment. Another process that gives the object
-up empties ``process``. An object without a row, or with an empty ``process``, cannot become that of the segment. Until
-its row is an hour old, the object is a leftover: the process that made the row may still store the object.
+The transaction that adds the object to ``body_segments`` removes its row. Another process that gives the object up
+empties ``process``. An object without a row, or with an empty ``process``, can no longer be added. Until its row is an
+hour old, an object that was given up is a leftover: the process that made the row may still store the object.
 """
 
 body_key_versions = Table(

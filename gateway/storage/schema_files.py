@@ -1,4 +1,4 @@
-"""Tables of clients' files, uploads and batches. The bytes are in the folder ``files`` (``storage/file_folder.py``)."""
+"""Tables of clients' files, uploads and batches. The bytes are in a folder or a bucket (``storage/media_store.py``)."""
 
 from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, String, Table, Text, text
 

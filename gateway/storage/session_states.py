@@ -66,7 +66,7 @@ class SessionStateRepository:
     async def put_budget(
         self, state: SessionState, now_ms: int, may_replace: Callable[[SessionState], bool]
     ) -> SessionState:
-        """Store the budget of a session if it ``may_replace`` the stored state. Return the state that is stored then.
+        """Store the budget of a session if ``may_replace`` accepts the stored state; return the state after that.
 
         No other process changes the session meanwhile. Whether the session was ended does not change.
         """
@@ -195,7 +195,7 @@ _UNNEEDED = (
 
 
 async def _find_locked(connection: AsyncConnection, subject: str) -> SessionState:
-    """Return the state of a session, which no other process changes before the commit."""
+    """Return the state of a session, and lock its row, if there is one, until the commit."""
     rows = (await connection.execute(_QUERY.where(_COLUMNS.subject == subject).with_for_update())).all()
     return _parse(rows[0]) if rows else SessionState(subject)
 

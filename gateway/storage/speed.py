@@ -51,7 +51,7 @@ class _State:
 
 @frozen
 class SpeedLine:
-    """The histograms of one hour or day."""
+    """The histograms of one hour or day. ``hour`` is its first hour, counted from 1970 (UTC)."""
 
     hour: int
     speed: Speed

@@ -65,7 +65,10 @@ class SqliteDatabase(Database):
         return await self._run_to_end(self._insert(build))
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run ``work`` in the writer's thread, in one transaction. Raises ``StoreUnavailable``."""
+        """Run ``work`` in the writer's thread, in one transaction.
+
+        Raises ``StoreUnavailable``, and the driver's error if a row is refused.
+        """
         return await self._run_to_end(self._transact(work))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
@@ -180,7 +183,7 @@ def _find_bytes(path: Path) -> int:
 
 
 async def open_sqlite(url: str) -> SqliteDatabase:
-    """Open ``sqlite:///path`` and upgrade it. Raises ``DatabaseStartupError``; a database is never recreated."""
+    """Open ``sqlite:///path``, which is created if missing, and upgrade it. Raises ``DatabaseStartupError``."""
     driver_url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
     arguments = {"timeout": BUSY_TIMEOUT_MS / 1000, "isolation_level": None}
     writer = create_async_engine(driver_url, pool_size=1, max_overflow=0, module=Driver(), connect_args=arguments)

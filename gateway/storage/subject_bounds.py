@@ -4,7 +4,7 @@ A value gets its own sums with its first row of the day, unless ``attribution.ma
 summed as ``OTHER_VALUES`` for the rest of the day. The number of values is stored, because several nodes may add some.
 The bound of a group is stored with its first value: a changed setting applies from the next day on.
 
-Only what earlier transactions have committed is remembered: each value is looked up with its first two rows only.
+Only what earlier transactions have committed is remembered, so a value is looked up in its first two transactions.
 """
 
 from collections import defaultdict
@@ -47,7 +47,7 @@ class _GroupValues:
 class SubjectBounds:
     """Adds rows to the sums of their subjects, and decides which subjects get sums of their own.
 
-    On each day, at most ``find_max_values()`` users, as many sessions, and as many values of each tag get some.
+    On each day, at most ``find_max_values()`` users get some. The same holds for sessions, and for values of each tag.
     """
 
     def __init__(self, find_max_values: Callable[[], int]) -> None:

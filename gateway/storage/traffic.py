@@ -66,7 +66,10 @@ class TrafficRepository:
         return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in await self._database.read_long(statement)]
 
     async def list_facets(self, traffic_filter: TrafficFilter) -> Facets:
-        """Return the values that occur in requests, and the number of requests with each."""
+        """Return the most frequent values of each field, and the number of requests with each.
+
+        If there are many sums, only the newest days are counted.
+        """
         stretches = await self._choose_ranges(traffic_filter)
         if not stretches:
             return Facets(traffic_filter.since, traffic_filter.until)
@@ -81,8 +84,8 @@ class TrafficRepository:
     ) -> Mapping[int, int]:
         """Return what an account or one of its keys has spent, in nano-USD by the first hour of each sum.
 
-        Sums of 0 are left out. ``span`` is the length of the sums in hours. Each hour is a look-up of its own, so that
-        the other accounts' sums are not read.
+        Sums of 0 are left out. ``hours`` count from 1970 (UTC); ``span`` is the length of the sums in hours. Each hour
+        is a look-up of its own, so that the other accounts' sums are not read.
         """
         statement = select(_COLUMNS.hour, func.sum(_COLUMNS.cost_nanos).label("nanos")).where(
             _COLUMNS.span == span, _COLUMNS.hour.in_(hours), _COLUMNS.account_id == account_id
@@ -93,7 +96,7 @@ class TrafficRepository:
         return {int(row.hour): int(row.nanos) for row in rows if row.nanos}
 
     async def list_key_costs(self, hours: Sequence[int]) -> Sequence[KeyCost]:
-        """Return what each key has spent in each of ``hours``, unless it is nothing."""
+        """Return what each key has spent in each of ``hours`` (since 1970, UTC), unless it is nothing."""
         total = func.sum(_COLUMNS.cost_nanos)
         columns = (_COLUMNS.hour, _COLUMNS.account_id, _COLUMNS.key_id)
         statement = select(*columns, total).where(_COLUMNS.span == 1, _COLUMNS.hour.in_(hours))

@@ -54,7 +54,7 @@ _SUMS = {
 
 @frozen
 class _Rows:
-    """The rows of a period: their sequences from ``low`` up to ``high``, and which of these are meant."""
+    """The rows of a period: those with sequences from ``low`` to below ``high`` that meet the ``conditions``."""
 
     low: int
     high: int

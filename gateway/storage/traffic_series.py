@@ -39,7 +39,8 @@ class TrafficSeries:
     """Traffic over time, split by one property.
 
     Attributes:
-        buckets: the sums of each hour or day that has any, by its first hour. Their label is empty.
+        buckets: the sums of each hour or day that has any, by its first hour; those of a ``RowSeriesReader`` by minute
+            or hour. All are counted from 1970 (UTC). Their label is empty.
         top: the sums of the values that cost most, the highest first.
         values: the nano-USD by top value and hour; for causes of failures, the number of requests.
     """

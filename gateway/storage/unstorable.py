@@ -1,7 +1,7 @@
 """Rows that the database refuses: each is set aside in a file of the data folder, so that it blocks no other row.
 
-No such row is known to reach the database. Without this file, a permanently refused row would block all rows behind it,
-and with them the gateway.
+No such row is known so far. Without this file, a permanently refused row would block all rows behind it, and with them
+the gateway.
 """
 
 import json

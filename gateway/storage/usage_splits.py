@@ -178,7 +178,10 @@ class SplitRepository:
         return _Look(frozenset(int(row.day) for row in rows), next_cursor, has_more or window.is_cut)
 
     async def _choose_day(self, now_s: float) -> int | None:
-        """Return the newest day that has ended and is not added up, unless it has too many sums."""
+        """Return the newest day that ended ``END_DELAY_S`` ago and has to be added up; None if there is none.
+
+        Days with too many sums are not added up.
+        """
         first_hours = await self._database.read(
             select(func.min(usage_hours.c.hour).label("hour")).where(usage_hours.c.span == DAY_HOURS)
         )
@@ -248,7 +251,10 @@ class _DayWriter:
         await self._database.change(statement.on_conflict_do_update(index_elements=["name"], set_=values))
 
     async def delete_rows(self, max_rows: int) -> int:
-        """Delete at most ``max_rows`` rows of the day unless it is in ``split_days``. Return how many were deleted."""
+        """Delete at most ``max_rows`` rows of the day; return how many were deleted.
+
+        None are deleted if another writer has begun, or the day is in ``split_days``.
+        """
         key = [usage_splits.c[name] for name in ("filter_by", "value", "split_by", "label")]
         some_keys = select(*key).where(usage_splits.c.day == self._day).limit(max_rows)
         statement = delete(usage_splits).where(usage_splits.c.day == self._day, tuple_(*key).in_(some_keys))

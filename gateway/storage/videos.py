@@ -107,7 +107,7 @@ _CLAIM_DUE = tuple(_write_claim(fetching=fetching) for fetching in (False, True)
 
 
 class VideoRepository:
-    """The tables of video jobs and their prompts. Every method raises ``StoreUnavailable``; then nothing is stored.
+    """The tables of video jobs and their prompts. Every method raises ``StoreUnavailable``.
 
     Prompts may be long and no worker needs them. ``create`` writes them; only ``find``, ``find_by_request`` and
     ``list_videos`` return them. Elsewhere they are empty.
@@ -178,7 +178,10 @@ class VideoRepository:
         return is_finished
 
     async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
-        """Delete a job that no provider accepted, and store its request. Return False if it was submitted."""
+        """Delete a job that no provider accepted, and store its request.
+
+        Return False if a provider has accepted the job, or it is gone.
+        """
 
         async def work(connection: AsyncConnection) -> bool:
             delete_unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNACCEPTED_STATES))
@@ -275,7 +278,10 @@ class VideoRepository:
         return is_removed
 
     async def sweep_ended(self, before_ms: int, max_rows: int) -> int:
-        """Delete at most ``max_rows`` jobs that ended before ``before_ms``, oldest first; return their number."""
+        """Delete at most ``max_rows`` jobs, oldest first; return their number.
+
+        Those are deleted that failed, or whose video expired, before ``before_ms`` (Unix milliseconds).
+        """
         return await self._database.change(_write_sweep(before_ms, max_rows))
 
     async def _find(self, condition: ColumnElement[bool]) -> VideoJob | None:
@@ -344,7 +350,10 @@ async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, 
 
 
 def _write_change(job_before: VideoJob, job_after: VideoJob) -> Values:
-    """Return only the columns that change, because writing a column also updates its indexes."""
+    """Return the columns to write; the state and the receipt only if they change.
+
+    Writing a column also updates its indexes.
+    """
     values = {"job_id": job_after.id, **build_progress(job_after)}
     if job_after.state == job_before.state:
         del values["state"]

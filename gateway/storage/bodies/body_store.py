@@ -210,7 +210,10 @@ class BodyStore:
         self._has_checked_keys = True
 
     async def _move(self, shared: SharedBodies, number: int, path: Path, size: int) -> None:
-        """Move a segment. If frames of it are erased meanwhile, discard the copy, which has them, for the next move."""
+        """Move a segment to the shared store.
+
+        If frames of it are erased meanwhile, the copy still has them: it is discarded, and the next call moves anew.
+        """
         async with self._lock:  # an erasure that runs is counted before it has overwritten everything
             erasures = self._segments.count_erasures(number)
             if self._is_closed or not self._segments.has(number):
@@ -260,11 +263,11 @@ class BodyStore:
                 await self._store_rows()
 
     async def read(self, request_id: str) -> tuple[BodyEntry, list[BodyPart]] | None:
-        """Return the row of a request and its bodies (empty if nothing could be kept); None if it has no row.
+        """Return the row of a request and its bodies (empty if nothing could be kept); None if there is no row to show.
 
-        Raises ``BodiesUnreadable``: another node has them (``BodiesNotShared`` if it moves them soon), the shared store
-        does not answer (``BodiesOutOfReach``, or ``SegmentUnreadable`` for their segment alone), they are damaged, or
-        they are being deleted.
+        Raises ``StoreUnavailable``. Raises ``BodiesUnreadable`` if another node has them (``BodiesNotShared`` if it
+        moves them soon), the shared store does not answer (``BodiesOutOfReach``, or ``SegmentUnreadable`` for their
+        segment alone), they are damaged, or they are being deleted.
         """
         await self._write_for_reader()
         entry = await self._index.find(request_id, self._now_ms())
@@ -305,9 +308,9 @@ class BodyStore:
     async def delete(self, body_filter: BodyFilter, build_audit: BuildAudit | None = None) -> DeletedBodies:
         """Delete bodies for good: when this returns, nothing of them can be read on this node, with any key.
 
-        With a shared store that holds for everything in it. ``build_audit`` gets the number of requests of each
-        account; its row is stored in the transaction that hides the first of them. Raises ``StoreUnavailable``,
-        ``OSError``; then a sweep completes the deletion.
+        The same holds for a shared store. ``build_audit`` gets the number of requests of each account; its row is
+        stored in the transaction that hides the first of them. Raises ``StoreUnavailable``, ``OSError``; then a sweep
+        erases what was hidden by then, and completes the deletion of a whole account if that had begun.
         """
         return await _run_to_end(self._delete(body_filter, build_audit))
 
@@ -408,7 +411,7 @@ class BodyStore:
         return await self._index.remove_expired(self._now_ms())
 
     async def describe(self, account_id: int | None = None) -> StoredBodies:
-        """Return how much is kept. With ``account_id`` only its requests are counted."""
+        """Return how much is kept. ``account_id``: count only its requests; bytes are always those of all accounts."""
         async with self._lock:
             await self._open()
         kept, lost, oldest_ms = await self._index.count(self._now_ms(), account_id)
@@ -529,7 +532,10 @@ class BodyStore:
             shared.keys.note_versions(account_ids, versions)  # last: after a failure the next call hides them
 
     async def _erase_deleted(self) -> None:
-        """Erase deleted bodies in the folder, step by step: what is written and read meanwhile gets in between."""
+        """Erase deleted bodies in the folder step by step, and remove unused segments and data keys.
+
+        Other writes and reads get in between.
+        """
         while await self._erase_some():
             pass
         async with self._lock:
@@ -574,7 +580,7 @@ class BodyStore:
         await self._in_thread(self._segments.remove_unused, await self._index.list_segments())
 
     def _note_problem(self, problem: str) -> None:
-        """Note why bodies cannot be written; an empty text: that they can. Every change is logged."""
+        """Note why bodies cannot be written; empty if they can. Log when that begins and when it ends."""
         if problem and not self._disk_problem:
             log.error("bodies_not_written", error=problem)
         elif self._disk_problem and not problem:

@@ -1,4 +1,4 @@
-"""The data keys of accounts: random keys, each sealed with the master key in a file of its own.
+"""The data keys of accounts: random keys, each sealed with the master key in a file or an object of its own.
 
 They are files, not rows: a deleted row would stay in free pages and in the log of a database, and in each of its
 backups. Without its data key nothing that was sealed with it can be read, whatever copies of the segments there are.
@@ -96,7 +96,7 @@ class DataKeys:
         return self.files.destroy(account_id)
 
     def keep_only(self, account_ids: Collection[int]) -> None:
-        """Forget the data keys of all other accounts: they are destroyed."""
+        """Forget the data keys of all other accounts, because they were destroyed."""
         for account_id in self._boxes.keys() - set(account_ids):
             del self._boxes[account_id]
 
@@ -162,7 +162,10 @@ class FolderKeyFiles:
             return 0
 
     def write_version(self, account_id: int, version: int) -> None:
-        """Store durably how often the keys of an account had been destroyed when the next one was made."""
+        """Store durably the version of an account's keys at which the key in this folder is made.
+
+        The version is how often the account's keys had been destroyed by then.
+        """
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(self._find_path(account_id).with_suffix(_VERSION_SUFFIX), str(version).encode())
 
@@ -256,7 +259,10 @@ class MovedKeyFiles:
             return False
 
     def list_outage_accounts(self) -> list[int]:
-        """Return the accounts with another key on this disk than in the store, made while that did not answer."""
+        """Return the accounts with another key on this disk than in the store, made while the store did not answer.
+
+        Keys that can move to the store are moved before.
+        """
         self._move_keys()
         with self._lock:
             return list(self._checked_accounts.intersection(self._local.list_accounts()))

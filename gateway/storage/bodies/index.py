@@ -239,7 +239,7 @@ class BodyIndex:
                 await self._database.change(statement.values(**values))
 
     async def shorten(self, keep_ms: float, *, of_all_nodes: bool = False) -> None:
-        """Let bodies of this node (or ``of_all_nodes``) expire ``keep_ms`` after the start of a request at most."""
+        """Let bodies of this node (or ``of_all_nodes``) expire at the latest ``keep_ms`` after their request began."""
         expires_ms = _columns.started_ms + int(keep_ms)
         is_later = _columns.expires_ms > expires_ms
         where = (is_later,) if of_all_nodes else (_columns.node == self.node, is_later)
@@ -263,7 +263,7 @@ class BodyIndex:
         """Remove the rows of the segments of this node in which everything has expired, and expired rows without one.
 
         Rows of other nodes that expired a week ago are removed, too, and rows that were deleted and have no bytes to
-        erase. Return the number of rows. Rows whose bytes must be erased are no reason to keep a segment.
+        erase. Deleted rows count as expired. Return the number of removed rows.
         """
         query = select(_columns.segment).where(*self._in_segments()).group_by(_columns.segment)
         rows = await self._database.read(query.having(func.max(_columns.expires_ms) <= now_ms))
@@ -286,9 +286,9 @@ class BodyIndex:
         return int((await self._database.read(query))[0][0])
 
     async def count(self, now_ms: int, account_id: int | None = None) -> tuple[int, int, int | None]:
-        """Return how many requests have kept bodies, of how many nothing was kept, and when the oldest began.
+        """Return how many requests have kept bodies, of how many nothing was kept, and when the oldest kept one began.
 
-        That is in Unix milliseconds, or None without one. ``account_id``: only requests of this account.
+        The time is in Unix milliseconds; None if nothing is kept. ``account_id``: only requests of this account.
         """
         is_kept = _columns.segment.is_not(None)
         query = select(

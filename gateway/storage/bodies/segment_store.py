@@ -43,7 +43,7 @@ class SegmentStore(Protocol):
         ...
 
     async def create(self) -> None:
-        """Make the store, unless it exists. Called only if nothing was ever moved to it."""
+        """Make the store, unless it exists. Called only while the index has no segments there."""
         ...
 
     async def put(self, name: str, path: Path, size: int) -> None:
@@ -89,7 +89,7 @@ class SegmentStore(Protocol):
 class FolderSegments:
     """A folder that all nodes mount.
 
-    Every call fails while its subfolders are missing, because then it is probably not mounted.
+    Every call except ``create`` fails while its subfolders are missing, because then it is probably not mounted.
     """
 
     def __init__(self, folder: Path) -> None:

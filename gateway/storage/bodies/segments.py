@@ -1,4 +1,4 @@
-"""Segment files: frames one after another, in files of 64 MB. A single thread uses them at a time."""
+"""Segment files: frames one after another, in files of up to 64 MB. A single thread uses them at a time."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -102,7 +102,7 @@ class Segments:
         return sorted(ends.keys() - self._sizes.keys())
 
     def append(self, content: bytes) -> Location:
-        """Append a frame. If that fails, what was written of it is cut off."""
+        """Append a frame. If that fails, what was written of it is cut off, or its segment gets no more frames."""
         frame = build_frame(content)
         if self._descriptor < 0 or self._is_full(len(frame)):
             self._start_segment()

@@ -91,7 +91,10 @@ class SharedBodies:
         self._problems: dict[StoreWork, str] = {"move": "", "sweep": "", "keys": ""}
 
     async def prepare(self) -> None:
-        """Make the store if nothing was ever moved to it. Raises ``OSError``, ``StoreUnavailable``."""
+        """Give up the drafts of earlier processes, and make the store if the index has no segments there.
+
+        Only the first successful call does so. Raises ``OSError``, ``StoreUnavailable``.
+        """
         if not self._is_prepared:
             await self._index.give_up_former_drafts(self._process)
             if not await self._index.has_segments():
@@ -116,7 +119,7 @@ class SharedBodies:
     async def adopt_keys(self, former_node: str) -> dict[int, KeyChange]:
         """Copy the data keys of the node that this one was before, for accounts without a key here.
 
-        Return the key changes of accounts that have another key here. Raises ``OSError``.
+        Return the key changes of accounts that have another key here. Raises ``OSError``, ``DecryptionFailed``.
         """
         return await asyncio.to_thread(self._adopt_keys, former_node)
 
@@ -177,7 +180,7 @@ class SharedBodies:
         """Return the bodies of a row.
 
         Raises ``BodiesNotShared``, ``SegmentUnreadable``, ``FrameDamaged``, ``PackDamaged``, ``DecryptionFailed``,
-        and ``OSError`` if the store does not answer.
+        ``OSError`` if the store does not answer, and ``StoreUnavailable`` if the database does not.
         """
         name = ""
         for _ in range(2):  # a segment gets another name when a part of it is erased
@@ -211,7 +214,10 @@ class SharedBodies:
         return box.open(content, context=owner.request_id)
 
     def _find_box(self, node: str, account_id: int, *, is_new: bool = False) -> SecretBox | None:
-        """Return a data key. One that was read moments ago is not read again: an export or a sink reads thousands."""
+        """Return the box of a data key; None if the account has none on that node.
+
+        A key that was read moments ago is not read again, because an export or a sink needs it thousands of times.
+        """
         box, read_at = self._boxes.get((node, account_id), (None, float("-inf")))
         if is_new or box is None or time.monotonic() - read_at > KEY_TTL_S:
             keys = self.keys if node == self._index.node else self._open_keys(node)
@@ -319,7 +325,7 @@ class SharedBodies:
         return next((f"{self._store.location}: {problem}" for problem in self._problems.values() if problem), "")
 
     def note_problem(self, work: StoreWork, problem: str) -> None:
-        """Note why a kind of work fails; an empty text: that it succeeds. Every change is logged."""
+        """Note why a kind of work fails; empty if it succeeds. Log when failures begin and when they end."""
         if problem and not self._problems[work]:
             log.warning("bodies_store_failed", operation=work, path=self._store.location, reason=problem)
         elif self._problems[work] and not problem:

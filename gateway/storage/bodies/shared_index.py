@@ -53,7 +53,7 @@ class SharedIndex:
         await self._database.change(insert(body_drafts).values(**values, noted_ms=now_ms))
 
     async def give_up_drafts(self, *conditions: ColumnElement[bool]) -> None:
-        """Make the drafts that match all ``conditions`` leftovers: none of them becomes that of a segment any more."""
+        """Make the drafts that match all ``conditions`` leftovers, so none of them can become a segment any more."""
         await self._database.write(lambda connection: self._give_up(connection, *conditions))
 
     async def give_up_drafts_of(self, segment: SharedSegment) -> None:
@@ -86,9 +86,9 @@ class SharedIndex:
         await connection.execute(update(body_drafts).where(*conditions).values(process=_GIVEN_UP))
 
     async def add(self, segment: SharedSegment, now_ms: int) -> bool:
-        """Note that a segment was moved. Return False if that is noted already, or if the draft was given up.
+        """Note that a segment was moved. Return False if another copy of it was added, or this draft was given up.
 
-        In that case, parts of the segment may have been erased since.
+        Then this copy becomes a leftover: parts of the segment may have been erased since.
         """
         values = {"node": segment.node, "segment": segment.number, "name": segment.name, "bytes": segment.bytes}
         statement = insert_for(self._database.kind, body_segments).values(**values, moved_ms=now_ms)
@@ -173,7 +173,7 @@ class SharedIndex:
         return [DeletedBody(row.request_id, _parse(row), place) for row, place in zip(rows, places, strict=True)]
 
     async def is_deleted_whole(self, segment: SharedSegment) -> bool:
-        """Return whether no row of a segment is left that is not deleted."""
+        """Return whether all rows of a segment are deleted."""
         is_left = _rows.node == segment.node, _rows.segment == segment.number, _rows.expires_ms > 0
         return not await self._database.read(select(_rows.request_id).where(*is_left).limit(1))
 
@@ -238,7 +238,7 @@ class SharedIndex:
 
 
 async def _end_draft(connection: AsyncConnection, name: str) -> bool:
-    """Remove the row of a draft. Return False if the draft was given up; its row stays."""
+    """Remove the row of a draft. Return False if the draft was given up, whose row stays, or has no row."""
     is_live = _drafts.name == name, _drafts.process != _GIVEN_UP
     return bool((await connection.execute(delete(body_drafts).where(*is_live))).rowcount)
 

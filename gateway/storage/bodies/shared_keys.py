@@ -1,4 +1,4 @@
-"""The data keys of a node. Their master copies are in a shared store that may not answer; other nodes destroy them."""
+"""The data keys of a node. Their master copies are in a shared store. It may not answer; other nodes destroy keys."""
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress

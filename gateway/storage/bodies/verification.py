@@ -1,6 +1,7 @@
 """Checks whether kept bodies are where the index says, without unsealing them: for ``doctor`` and for restored backups.
 
-The head of every frame is read, which an erased or missing frame does not have; of the newest frames the checksum, too.
+The head of every frame is read, which an erased or missing frame does not have; of the newest frames the checksum is
+checked, too. For a restored database, the mark of its shared store and the node of its rows are read and removed here.
 """
 
 import os
@@ -88,7 +89,7 @@ def list_moved(database: Path) -> set[str]:
 
 
 def find_mark(database: Path) -> str:
-    """Return the mark of a database in its shared store; empty if it has none. Raises ``sqlite3.Error``."""
+    """Return the mark that a database has left in its shared store; empty without one. Raises ``sqlite3.Error``."""
     with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
         if connection.execute(_HAS_TABLE, ("body_store_marks",)).fetchone() is None:
             return ""

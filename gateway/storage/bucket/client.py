@@ -1,4 +1,4 @@
-"""A bucket of an S3-compatible store: reads and writes objects by name, with a time limit on every operation.
+"""A bucket of an S3-compatible store: reads, writes and lists objects by name, within time limits.
 
 Credentials, and a region or endpoint missing from the address, come from the environment variables that AWS's own tools
 read; a role of the machine or of its pod works, too (docs.rs/object_store, ``AmazonS3Builder``).
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 20.0
 RETRY_FOR_S = 5.0
-"""Seconds of retries: enough that a short outage loses no paid result, and the longest time a client waits for it."""
+"""Seconds of retries: enough that a short outage loses no paid result."""
 OPERATION_TIMEOUT_S = 45.0
 """Seconds for a call and its retries, with a few MiB at most."""
 MIN_RATE = 128 * 1024

@@ -32,7 +32,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class BucketFiles:
-    """The bytes of clients' files. ``local`` is a folder for drafts, and for copies that are read by line."""
+    """The bytes of clients' files.
+
+    ``drafts`` and ``local_folder`` are on this machine: for files that arrive in pieces, and for copies of objects.
+    """
 
     def __init__(
         self, bucket: Bucket, drafts: MediaFiles, local_folder: Path, *, clock: Callable[[], float] = time.time
@@ -96,7 +99,7 @@ class BucketFiles:
         """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
 
         Blocks. An interrupted call can be repeated: an object is complete or does not exist, and the lines are deleted
-        after the object is stored. Raises ``FileNotFoundError``, ``StoreUnavailable``.
+        after the object is stored. Raises ``FileNotFoundError`` if neither exists, ``OSError``, ``StoreUnavailable``.
         """
         target = find_name(object_id)
         pieces = self._bucket.list_now(_find_folder(name))

@@ -62,7 +62,10 @@ class BucketMedia:
         return True
 
     async def sweep(self, *, before_s: float, max_bytes: int) -> media.CleanupResult:
-        """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain."""
+        """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
+
+        If the bucket does not answer, the sweep ends with an empty result.
+        """
         async with self._sweep_lock:
             try:
                 return await self._sweep(before_s, max_bytes)
@@ -138,6 +141,6 @@ async def _read(bucket: Bucket, name: str, start: int, stop: int) -> bytes:
 
 
 async def delete_objects(bucket: Bucket, names: list[str]) -> None:
-    """Delete any number of objects."""
+    """Delete any number of objects, in batches. Raises ``StoreUnavailable``; then some may be deleted."""
     for start in range(0, len(names), NAMES_PER_BATCH):
         await bucket.delete(names[start : start + NAMES_PER_BATCH])

@@ -1,4 +1,4 @@
-"""Copy a server's database into the SQLite file of a backup, and such a file into a server's empty database."""
+"""Copies a server's database into the SQLite file of a backup, and such a file into a server's empty database."""
 
 import sqlite3
 from contextlib import closing
@@ -17,7 +17,10 @@ async def save_server(url: str, path: Path) -> None:
 
 
 async def fill_server(path: Path, url: str) -> None:
-    """Upgrade the file ``path``, and copy it into an empty, unused database: completely or not at all."""
+    """Upgrade the file ``path``, and copy its rows into an empty, unused database: all of them or none.
+
+    Raises ``CopyFailed``, ``DatabaseStartupError``.
+    """
     await (await open_sqlite(f"sqlite:///{path}")).close()
     _begin_sinks_again(path)
     with open_source(path) as source:

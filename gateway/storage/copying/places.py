@@ -42,10 +42,10 @@ class StoreLocation:
 async def copy_between(
     source: StoreLocation, target: StoreLocation, progress: Callable[[str, int], None]
 ) -> CopyReport:
-    """Copy the store of ``source`` to ``target``, which must be empty, completely or not at all.
+    """Copy every row of ``source`` to ``target``, which must be empty. After an error ``target`` has no rows.
 
-    Raises ``CopyFailed`` if a gateway uses one of them, the target has data, or the copy differs from the source.
-    Raises ``OSError`` if a file cannot be read or written.
+    Raises ``CopyFailed`` with the reason: a gateway uses one of them, the target has data, the copy differs from the
+    source, or another one. Raises ``OSError`` if a file cannot be read or written.
     """
     for location in (source, target):
         if "://" in location.text and not location.is_server:  # the rest of the URL may contain a password

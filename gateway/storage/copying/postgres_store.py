@@ -98,7 +98,10 @@ async def open_source(url: str) -> AsyncIterator[PostgresStore]:
 
 @asynccontextmanager
 async def open_target(url: str) -> AsyncIterator[PostgresStore]:
-    """Open an unused database with this version's tables. The block's writes are committed at its end."""
+    """Open an unused database and give it this version's tables. The block's writes are committed at its end.
+
+    Raises ``CopyFailed``.
+    """
     address = Address(url)
     with _explain(address):
         database = await open_postgres(url)

@@ -13,7 +13,7 @@ _HURRY = sa.text("SET LOCAL lock_timeout = '100ms'")
 
 
 class OnlineOperations(PostgresqlImpl):
-    """What Alembic does in PostgreSQL; the class itself registers it.
+    """What Alembic does in PostgreSQL. Alembic registers the class when it is defined.
 
     A new column has its final type at once. Widening the column later would rewrite a table with millions of rows, and
     block all statements that use the table. With the option ``defers_indexes`` an index of a table with rows becomes a

@@ -32,14 +32,14 @@ def downgrade(connection: Connection, revision: str) -> None:
 
 
 def list_created_tables(revision: str | None) -> Sequence[str]:
-    """Return the tables that the migrations after ``revision`` create; None: after the first of all."""
+    """Return the tables that the migrations after ``revision`` create; for None, those that all migrations create."""
     scripts = open_scripts().iterate_revisions("head", revision or "base")
     return [name for script in scripts for name in _CREATED.findall(Path(script.path).read_text("utf-8"))]
 
 
 @cache
 def open_scripts() -> ScriptDirectory:
-    """Load every migration."""
+    """Load every migration, once per process."""
     config = _configure()
     return ScriptDirectory.from_config(config)
 

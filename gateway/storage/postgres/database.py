@@ -1,4 +1,4 @@
-"""PostgreSQL: one connection for every write, readers that cannot write, and time limits on everything."""
+"""PostgreSQL: one connection for all writes, connections that can only read, and time limits for statements."""
 
 import asyncio
 import time
@@ -83,7 +83,7 @@ class PostgresDatabase(Database):
     async def migrate(self, check: Check | None = None) -> None:
         """Bring the schema up to date, unless ``check`` raises an error.
 
-        Raises ``DatabaseStartupError``, ``OSError``.
+        Raises ``DatabaseStartupError``, ``OSError``, and the errors of SQLAlchemy.
         """
         await migrate(self._writer, self._address, check)
 
@@ -125,7 +125,10 @@ class PostgresDatabase(Database):
         await self.write_shared(_check_writable)
 
     async def measure(self) -> StoreSize:
-        """Return the bytes of the database, at most a minute old; 0 until the server first answers."""
+        """Return the bytes of the database, as of the last answer of the server, which is asked once a minute.
+
+        Before the first answer the size is 0.
+        """
         if time.monotonic() - self._measured_s >= _MEASURE_INTERVAL_S:
             try:
                 ((size_bytes,),) = await self.read(_READ_SIZE)

@@ -1,4 +1,4 @@
-"""The servers of one database: a primary and its standbys, of which at most one takes writes.
+"""The servers of one database: a primary, which takes writes, and its standbys.
 
 ``asyncpg`` gives all hosts of a URL one time limit, so a host that drops packets would use up the time of the others.
 Here the host that answered last is tried first, and after ``HEAD_START_S`` all others at once.

@@ -131,7 +131,7 @@ async def _upgrade_beside_others(connection: AsyncConnection, name: str) -> None
         return True
 
     async def finish() -> None:
-        """Exclude writes: one of them must not find functions of two versions."""
+        """Create what is in no migration. Writes are excluded: one of them must not find functions of two versions."""
         await connection.execute(WRITE_ALONE)
         await _create_rest(connection)
         await connection.execute(DELETE_ROW, {"name": _FUNCTIONS})

@@ -1,4 +1,7 @@
-"""One gateway per database: its claims of jobs and its balances require that no other gateway changes them."""
+"""The user of a database: a node of a cluster, or a single gateway, which must be the only one.
+
+Its claims of jobs and its balances require that no other gateway changes them.
+"""
 
 import asyncio
 import time

@@ -2,8 +2,8 @@
 
 Each promotion of a standby begins a timeline with a higher number (PostgreSQL documentation, "Timelines"). If the
 former primary still runs, or comes back, both servers take writes. Keys that are revoked on one of them are valid on
-the other, and a limit on one does not count what was spent on the other. So a node never uses a timeline older than the
-newest one that it has seen or that another node has named.
+the other, and a limit on one does not count what was spent on the other. So a node refuses a server whose timeline is
+older than the newest one that it has seen or that another node has named, unless the server hides its timeline.
 """
 
 import re
