@@ -1,9 +1,9 @@
 """Several gateways on one PostgreSQL database. A single gateway imports nothing from this package.
 
-A **node** is one gateway process with its own id, data folder and journal. Every node serves any request without the
-help of another node: the nodes share only PostgreSQL. ``open`` makes this process a node before anything else is read
-from the database. ``services/storage.py`` decides whether there is a cluster; ``deployment.py`` has the differences
-between a node and a single gateway.
+A **node** is one gateway process with its own id, data folder and journal. Every node serves any request. What nodes
+share is in PostgreSQL and, if so configured, on a server of rate limits and in a store of media and bodies. ``open``
+makes this process a node before anything else is read from the database. ``services/storage.py`` decides whether there
+is a cluster; ``deployment.py`` has the differences between a node and a single gateway.
 
 **What is a lease?** Each key or account with a spending limit, and each subject of a limit, has a balance in the
 database. A node may not spend from it directly. It takes a *lease*: an amount that the database counts as spent,

@@ -1,4 +1,4 @@
-"""Apply the changes that other nodes of the cluster have committed."""
+"""Applies the changes that other nodes of the cluster have committed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -167,7 +167,10 @@ class ChangeFollower:
                 raise
 
     async def _retry_until_done(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Retry ``work`` until it succeeds. If it keeps failing although the node reaches the store, log this once."""
+        """Retry ``work`` while it raises ``StoreUnavailable``.
+
+        If that goes on although the node reaches the store, log this once and retry less often.
+        """
         failures = 0
         while True:
             try:

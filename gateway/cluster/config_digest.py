@@ -1,4 +1,4 @@
-"""Tell whether the nodes of a cluster have the same configuration."""
+"""Tells whether the nodes of a cluster have the same configuration."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Open this gateway as a node of a cluster: its database, its registration, and the shared clock."""
+"""Opens this gateway as a node of a cluster: its database, its registration, and the shared clock."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Open the journal of a node of a cluster, and end the requests of nodes that have lost theirs."""
+"""Opens the journal of a node of a cluster, and starts to end the requests of dead nodes."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack

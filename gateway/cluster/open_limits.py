@@ -1,4 +1,4 @@
-"""Open the rate limits shared by several gateways: the connection to the server, and the limiter that uses it."""
+"""Opens the rate limits shared by several gateways: the connection to the server, and the limiter that uses it."""
 
 import time
 from contextlib import AsyncExitStack

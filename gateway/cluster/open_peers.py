@@ -1,4 +1,4 @@
-"""Open requests to the other nodes of a cluster, and the handling of their notifications."""
+"""Opens requests to the other nodes of a cluster, and the handling of their notifications."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress

@@ -1,4 +1,6 @@
-"""Ask the other nodes of a cluster for their local state: active requests, and their view of channels.
+"""Asks the other nodes of a cluster for what only they have: active requests, their view of channels, streams.
+
+Also sends them cancellations of requests, and the newest timeline of the database's server.
 
 A node is asked at its URL on behalf of the actor who asked this one. The request is signed and carries no token,
 because the table of nodes may contain any address.
@@ -195,8 +197,8 @@ class Peers:
     async def open_path(self, node_id: str, method: str, path: str, actor: Actor) -> aiohttp.ClientResponse | None:
         """Send a request for ``path`` with its query to one node; return the response once its headers have come.
 
-        Returns None if the node is not live or does not answer. The response must be closed. Its body may take
-        as long as a stream, with at most ``READ_TIMEOUT_S`` between two pieces.
+        Returns None if the node is not live, cannot be asked or does not answer. The response must be closed. Its body
+        may take as long as a stream, with at most ``READ_TIMEOUT_S`` between two pieces.
         """
         node = next((node for node in await list_nodes(self._database) if node.id == node_id), None)
         return None if node is None else await self._open(node, method, path, actor)

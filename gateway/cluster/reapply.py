@@ -92,7 +92,7 @@ class Reapplication:
     # --- keys
 
     async def _find_key(self, row: AuditRow) -> tuple[ApiKey, Account]:
-        """Return the key that ``row`` names, unless it was created afterwards. Raises ``NotFound``."""
+        """Return the key that ``row`` names, unless it was created afterwards, and its account. Raises ``NotFound``."""
         account = await self._find_account(row)
         matches = [
             (len(name), key)

@@ -29,7 +29,10 @@ class SessionFollower:
         await self._follower.apply(changes)
 
     async def reload(self) -> None:
-        """Read the sessions of all active requests; others are looked up with their next request."""
+        """Read the sessions of all active requests and everything else again.
+
+        Other sessions are looked up with their next request.
+        """
         if self._limits.budgets is None:
             await self._limits.load_sessions()
         else:

@@ -45,7 +45,10 @@ class LeasedBalances(Balances):
         return self._reserve_locally(balances, nanos, day, now_s, self.limits.find_own_balance(ctx))
 
     async def reserve(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation:
-        """Reserve ``nanos`` as soon as the store has granted the credit. Raises ``QuotaExceeded``, ``SessionEnded``."""
+        """Reserve ``nanos`` as soon as the store has granted the credit.
+
+        Raises ``QuotaExceeded``, ``SessionEnded``, ``StoreUnavailable``.
+        """
         own: OwnBalance | None = None
         balances: Sequence[LeasedBalance] = self._find_pair(caller)
         if self.limits is not None and ctx is not None:
@@ -126,7 +129,7 @@ class LeasedBalances(Balances):
         """Wait until the balances have room for ``nanos`` in total, or the store has no more.
 
         ``is_alone``: the request is the only one that may exceed the balances. Its reservation takes all free credit
-        meanwhile, since other nodes ask for it.
+        meanwhile, since other nodes ask for it. Raises ``StoreUnavailable``.
         """
 
         def try_extend() -> Reservation | None:
@@ -160,7 +163,10 @@ class LeasedBalances(Balances):
         reserve_all([balance for balance in whole_balances if (balance.find_balance(day) or 0) <= 0], 1, day, now_s)
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
-        """Note a credit entry: all nodes forget the store's last refusal. After a debit they return idle credit."""
+        """Note a credit entry, which is a debit if ``nanos`` is negative.
+
+        After a credit all nodes forget the store's last refusal. After a debit they return idle credit.
+        """
         balance = self.find_balance(owner, owner_id)
         if isinstance(balance, LeasedBalance):
             balance.refusal = None
@@ -195,7 +201,7 @@ class LeasedBalances(Balances):
     def _reserve_locally(
         self, balances: Sequence[LeasedBalance], nanos: int, day: UtcDay, now_s: float, own: "OwnBalance | None" = None
     ) -> Reservation | None:
-        """Reserve in the balances of a key, its account and subjects of limits, or in none if one lacks credit.
+        """Reserve in the balances of a key, its account and subjects of limits; return None if one lacks credit.
 
         ``own``: the balance of a request with a budget of its own. Raises ``QuotaExceeded`` if that has too little.
         """

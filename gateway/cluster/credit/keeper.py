@@ -1,7 +1,7 @@
 """Keeps the credit of this node: requests credit, refills ahead of need, and returns idle credit.
 
-One statement runs at a time; requests that arrive meanwhile share the next one (natural batching). Only the worker
-talks to the store, so a disconnecting client cannot interrupt a statement.
+One statement runs at a time; requests that arrive meanwhile share the next one (natural batching). Requests wait for
+the worker, which talks to the store, so a disconnecting client cannot interrupt a statement.
 """
 
 import asyncio
@@ -146,7 +146,10 @@ class CreditKeeper:
             raise
 
     def _add_balances(self, balances: Iterable[LeasedBalance], nanos: int) -> None:
-        """Let answers of the store reach ``balances``. Raises ``StoreUnavailable`` if they would reach others."""
+        """Let answers of the store reach ``balances``.
+
+        Raises ``StoreUnavailable`` if they reach another object with the id of one of them.
+        """
         for balance in balances:
             if self._balances.setdefault(balance.id, balance) is not balance:
                 log.error("credit_balance_not_known", error=_describe(balance))
@@ -187,7 +190,7 @@ class CreditKeeper:
         self._wake.set()
 
     def find(self, balance: BalanceId) -> LeasedBalance | None:
-        """Return the balance of this id, if the node has credit of it or has asked for some lately."""
+        """Return the balance of this id; None unless the node has credit of it or has asked for some lately."""
         return self._balances.get(balance)
 
     def ask_ahead(self, balance: LeasedBalance) -> None:

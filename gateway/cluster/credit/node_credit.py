@@ -1,4 +1,4 @@
-"""Open the credit leases of this node of a cluster on PostgreSQL."""
+"""Opens the credit leases of this node of a cluster on PostgreSQL."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence

@@ -35,6 +35,8 @@ class OrphanStore(Protocol):
 class OrphanWorker:
     """Ends the leases of nodes that do not come back, while its own node leads.
 
+    If its own node was declared dead and has come back, reverses the charges made for that node meanwhile.
+
     Args:
         after_s: how many seconds after the end of a node its leases end; 0: never.
         verdict: whether the outstanding credit is charged or released.

@@ -120,8 +120,8 @@ class CreditQueue:
     ) -> Verdict:
         """Decide what the store's ``answers`` mean for ``requests``.
 
-        Requests that the store refused are refused, except those for which other nodes have idle credit: these balances
-        are recalled, and the requests' next attempts are postponed in place.
+        Requests that the store refused are refused. But while other nodes have idle credit of the refusing balances,
+        these are recalled, and the requests wait: their ``due_s`` is postponed.
         """
         verdict = Verdict()
         for request in requests:

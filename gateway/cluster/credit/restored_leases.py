@@ -75,9 +75,9 @@ WHERE r.id = n.id AND n.more > 0
 async def set_leases(
     connection: Connection, node: str, day: UtcDay, claims: Mapping[BalanceId, LeaseClaim]
 ) -> Collection[BalanceId]:
-    """Make ``claims`` the leases of ``node``, in a transaction that excludes all other writes; return all balances.
+    """Make ``claims`` the leases of ``node``, in a transaction that excludes all other writes.
 
-    A lease that is not among the claims has no credit left.
+    A stored lease that is not among the claims has no credit left. Return the balances of both.
     """
     stored_balances = {
         (OWNERS[row["owner"]], row["owner_id"]) for row in await connection.fetch(_LIST_OWN_LEASES, node)

@@ -1,4 +1,4 @@
-"""Release the leases of nodes that do not come back, or charge them in full, in one transaction."""
+"""Releases the leases of nodes that do not come back, or charges them in full; reverses the charges if they do."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING

@@ -57,7 +57,7 @@ class EndedNodeNotes:
 
         Its leases end, except those that its requests may still spend: if a request was charged less than its
         reservation, those of its account, its key and the subjects of its limits stay. A node that has registered again
-        keeps everything.
+        keeps everything. One whose journal is on its disk by now keeps its leases, and is not marked.
         ``node`` is an id. ``interrupt`` returns the row of an interrupted request.
         """
         return await self._database.write(partial(self._interrupt_requests, node=node, interrupt=interrupt))

@@ -1,4 +1,4 @@
-"""Ends the requests of dead nodes without a disk of their own: each becomes an interrupted row within ``notes_s``."""
+"""Ends the requests of dead nodes without a disk of their own: each becomes an interrupted row."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -31,7 +31,10 @@ async def restore_response(database: Database, state: Mapping[str, Any], _proces
 
 
 async def restore_owners(database: Database, state: Mapping[str, Any], _process: str) -> bool:
-    """Store who owns a response and the objects in it. Raises ``StoreUnavailable``."""
+    """Store who owns a response and the objects in it, or delete the owner of a deleted response.
+
+    Raises ``StoreUnavailable``.
+    """
     table, changed_rows = response_owners, 0
     if rows := state.get("rows"):
         changed_rows = await database.change(insert(table).values(rows).on_conflict_do_nothing(index_elements=["id"]))

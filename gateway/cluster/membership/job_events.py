@@ -1,4 +1,4 @@
-"""Relay the events of video jobs between the nodes of a cluster."""
+"""Relays the events of video jobs between the nodes of a cluster."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -26,7 +26,10 @@ class Leadership:
         self._following.set()
 
     async def run(self, job: Callable[[], Awaitable[None]]) -> None:
-        """Run ``job``, which never returns, while this node leads; cancel it when another leads. Raises its error."""
+        """Run ``job`` each time that this node begins to lead, and cancel it when another leads.
+
+        Returns or raises an error as soon as the job does so by itself.
+        """
         while True:
             await self._leading.wait()
             job_task = asyncio.ensure_future(job())

@@ -133,7 +133,7 @@ class ClusterNode:
         )
 
     def call_when_fenced(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` each time that this node stops taking requests because it has lost touch with the store."""
+        """Call ``callback`` each time that this node stops taking requests, for instance without the store."""
         self._queue.when_fenced.append(callback)
 
     def learn_timeline(self, text: str) -> None:

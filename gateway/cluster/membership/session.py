@@ -221,7 +221,7 @@ class NodeSession:
         return Heartbeat(row["at_ms"], tuple(row["live"]), row["dead"], frozenset(row["late"]), row["oldest"] or "")
 
     async def read_changes(self, after_sequence: int) -> Sequence[Change]:
-        """Return the changes after number ``after_sequence``, in order."""
+        """Return the next changes after number ``after_sequence``, in order; empty if there are none."""
         async with self._log_connection.exclusive(self.times.statement_s) as connection:
             changes = [Change(*row) for row in await connection.fetch(_LIST_CHANGES, after_sequence)]
         self._newest_change = changes[-1].sequence if changes else self._newest_change
@@ -404,7 +404,7 @@ class NodeSession:
 
 @lru_cache(maxsize=8)
 def _make_lock(node: str, epoch: int, *, is_exclusive: bool) -> Executable:
-    """Return the statement that takes the lock of writes if the node is live in this ``epoch``.
+    """Return the statement that takes the lock of writes, and says whether the node is live in this ``epoch``.
 
     It is cached, because building it takes a fifth of a millisecond, as long as sending it.
     """

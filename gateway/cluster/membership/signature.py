@@ -1,6 +1,6 @@
 """Signs requests between nodes of a cluster with a key that each of them derives from the cluster's master key.
 
-HMAC-SHA256 (RFC 2104) covers the whole request, its time and a random number. No secret is sent: a listener at a wrong
+HMAC-SHA256 (RFC 2104) covers ``NodeRequest``, the time and a random number. No secret is sent: a listener at a wrong
 address in the table of nodes cannot make requests of its own. Times follow the store's clock, which nodes share.
 """
 

@@ -57,7 +57,7 @@ async def _read_existing(connection: AsyncConnection, table: str, statement: Exe
 async def share_secrets(folder: DataFolder, database: Database, master_key: bytes) -> None:
     """Copy the cluster's secrets to ``folder``, or those of ``folder`` to the cluster. Meanwhile no other node starts.
 
-    Raises ``DataFolderDamaged``: the master key or a file of the folder is not the cluster's; nothing was written.
+    Raises ``DataFolderDamaged``: the master key or a file of the folder is not the cluster's.
     Raises ``StoreUnavailable``: the database does not answer.
     """
     stored_secrets: dict[str, bytes] = {row.name: bytes(row.value) for row in await database.read(_READ_SECRETS)}
@@ -75,7 +75,10 @@ async def share_secrets(folder: DataFolder, database: Database, master_key: byte
 def _open_shared_secrets(
     stored_secrets: Mapping[str, bytes], folder: DataFolder, database: str, master_key: bytes
 ) -> Mapping[str, bytes]:
-    """Return the cluster's secrets by name. Raises ``DataFolderDamaged`` if this node's differ."""
+    """Return the cluster's secrets by name.
+
+    Raises ``DataFolderDamaged`` if this node's differ, or the stored ones cannot be read.
+    """
     if not hmac.compare_digest(stored_secrets.get(_PROOF_NAME, b""), _fingerprint_key(master_key)):
         raise DataFolderDamaged(
             f"store.master_key is not the one that the other nodes on the database {database} have. Give every "

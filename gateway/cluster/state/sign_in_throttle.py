@@ -34,7 +34,10 @@ class SharedThrottle:
     async def attempt(
         self, name: str, address: str, failure_type: type[Exception] = WrongPassphrase, *, is_whole: bool = True
     ) -> AsyncIterator[None]:
-        """Run the block as one attempt, as ``LoginThrottle.attempt`` does. Raises ``RateLimited``."""
+        """Run the block as one attempt, as ``LoginThrottle.attempt`` does.
+
+        Raises ``RateLimited``, ``StoreUnavailable``.
+        """
         network = find_subnet(address)
         parts = ((self._space, name, network), (self._space, "name", name), (self._space, "address", network))
         pair_key, name_key, address_key = names = tuple(make_counter_key(*part) for part in parts)
