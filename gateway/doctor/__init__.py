@@ -1,1 +1,1 @@
-"""Diagnoses a gateway on this machine without changing anything."""
+"""Diagnoses a gateway on this machine without changing anything of it."""

@@ -21,7 +21,10 @@ from gateway.storage.data_folder import find_database, find_holder, is_used
 
 
 def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings of all checks for the data folder ``data``. Changes nothing, and leaves no files behind."""
+    """Yield the findings of all checks for the data folder ``data``. Nothing of the gateway is changed.
+
+    Only in a bucket for media an object is written, and deleted again.
+    """
     label = str(config_path) if config_path else "no file: defaults and environment"
     try:
         file_config = read_declared_config(config_path, environ)

@@ -1,4 +1,4 @@
-"""Checks of the data folder: permissions, journal, and free disk space."""
+"""Checks of the data folder: permissions, journal, requests that the database refused, and free disk space."""
 
 import os
 import shutil

@@ -19,7 +19,7 @@ _RETRY_FOR_S = 2.0
 
 
 def check_media(config: Config) -> Iterator[Finding]:
-    """Check that media can be written, read and deleted in the store at ``store.media_url``."""
+    """Check the access to the folder at ``store.media_url``; in a bucket, write, read and delete an object."""
     location = parse_location(config.store.media_url)
     if location is None:
         if config.cluster.enabled:

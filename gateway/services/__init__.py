@@ -1,4 +1,4 @@
-"""At startup, open the services that handlers use, package by package; close them in reverse order."""
+"""Opens the services that handlers use at startup, package by package, and closes them in reverse order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -109,7 +109,7 @@ class _RequestServices:
 
 @frozen
 class _KeptServices:
-    """The stores for what is kept of requests. The first request that needs a store opens it."""
+    """The stores for what is kept of requests. A store is opened when it is first needed."""
 
     bodies: "CreatedOnce[BodyStore]"
     streams: "CreatedOnce[ResumableStreams]"
@@ -131,7 +131,8 @@ class _OperationServices:
 async def open_services(options: AppOptions, drain: DrainState) -> AsyncIterator[Services]:
     """Open all services and start the workers; at the end of the block, stop and close them in reverse order.
 
-    If a service cannot be opened, those opened before it are closed. Raises ``DatabaseStartupError``, ``ConfigError``.
+    If a service cannot be opened, those opened before it are closed. Raises ``DatabaseStartupError``, ``ConfigError``,
+    ``DataFolderDamaged``.
     """
     async with AsyncExitStack() as stack:
         active, background = ActiveRequests(_find_own_node(options)), TaskSet()

@@ -1,4 +1,4 @@
-"""Read the time zones of accounts for limits and balances when the gateway starts."""
+"""Reads the time zones of accounts for limits and balances when the gateway starts."""
 
 from gateway.billing.live_limits import LiveLimits
 from gateway.domain.account_zone import AccountZone

@@ -1,4 +1,4 @@
-"""Open the services that only the admin API uses: settings, the request history, and the process monitor."""
+"""Opens the services of the admin API: changes of the configuration, the request history, and others."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Open alerts, if an ``[[alert]]`` names a target."""
+"""Opens alerts, if an ``[[alert]]`` names a target."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Open authentication: accounts and API keys, members and their sessions."""
+"""Opens authentication: accounts and API keys, members and their sessions."""
 
 from contextlib import AsyncExitStack
 from operator import methodcaller

@@ -1,4 +1,4 @@
-"""Open batches. Their requests use the same services as all other requests."""
+"""Opens batches. Their requests use the same services as all other requests."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Open billing: recover the records that a crash left behind, then read every balance."""
+"""Opens billing: recovers the records that a crash left behind, then reads every balance."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping

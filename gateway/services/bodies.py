@@ -1,4 +1,4 @@
-"""Open the store of bodies: at the first request whose bodies are kept, or if an earlier process has kept some."""
+"""Opens the store of bodies: at the first request whose bodies are kept, or if an earlier process has kept some."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Open the cache of answers: at the first request that uses it, or if an earlier process has stored some."""
+"""Opens the cache of answers: at the first request that uses it, or if an earlier process has stored some."""
 
 from gateway.background import JobRunner
 from gateway.proxy.answer_flights import CachedAnswers

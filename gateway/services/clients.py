@@ -1,4 +1,4 @@
-"""Open the clients that send requests to providers, and tracing, which adds a header to these requests."""
+"""Opens the clients that send requests to providers, and tracing, which adds a header to these requests."""
 
 from contextlib import AsyncExitStack
 

@@ -1,4 +1,4 @@
-"""Open the rate limiter: in this process, or on a server shared by several gateways."""
+"""Opens the rate limiter: in this process, or on a server shared by several gateways."""
 
 import time
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Open media: images, uploads, and the files that clients fetch."""
+"""Opens media: images, uploads, and the files that clients fetch."""
 
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ MAX_SPOOLED_UPLOADS = 16
 
 
 def open_media(base: BaseServices, client: HttpClient, stack: AsyncExitStack) -> tuple[MediaServices, FileServices]:
-    """Open media and clients' files. Raises ``DatabaseStartupError`` if their folder is unusable."""
+    """Open media and clients' files. Raises the errors of ``open_media_stores``."""
     options, live_config = base.options, base.live_config
     folder, stores = options.folder, open_media_stores(options)
     links = SignedLinks(

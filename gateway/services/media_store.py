@@ -1,4 +1,4 @@
-"""Open the store of media and clients' files: the data folder, another folder, or a bucket (``store.media_url``)."""
+"""Opens the store of media and clients' files: the data folder, another folder, or a bucket (``store.media_url``)."""
 
 import asyncio
 import os
@@ -33,7 +33,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def open_media_stores(options: AppOptions) -> MediaStores:
-    """Open the media store. Raises ``DatabaseStartupError`` if its folder is unusable."""
+    """Open the media store.
+
+    Raises ``DatabaseStartupError`` if the folder at ``store.media_url`` is unusable, ``OSError`` if the data folder is.
+    """
     location = parse_location(options.config.store.media_url)
     if isinstance(location, BucketAddress):
         return _open_bucket(location, options.folder.path / DRAFTS)

@@ -1,4 +1,4 @@
-"""Open members and their sessions at the first sign-in."""
+"""Opens members and their sessions at the first sign-in."""
 
 from gateway.auth.accounts import AccountService
 from gateway.auth.challenges import Challenges

@@ -1,4 +1,4 @@
-"""Open the metrics of finished requests and, if ``[tracing] endpoint`` is set, tracing with OpenTelemetry."""
+"""Opens the metrics of finished requests and, if ``[tracing] endpoint`` is set, tracing with OpenTelemetry."""
 
 from collections import deque
 from contextlib import AsyncExitStack

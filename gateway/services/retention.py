@@ -1,4 +1,4 @@
-"""Open the worker that deletes old rows, a minute after the start."""
+"""Opens the worker that deletes old rows, a minute after the start."""
 
 from gateway.billing.retention_worker import RetentionWorker
 from gateway.server.context import Services

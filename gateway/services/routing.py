@@ -1,4 +1,4 @@
-"""Open routing: the configured and stored channels; if there are none, discovered channels and the demo."""
+"""Opens routing: the configured and stored channels; if there are none, discovered channels and the demo."""
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine

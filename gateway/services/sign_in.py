@@ -1,4 +1,4 @@
-"""Open sign-in by OpenID Connect if ``[[sign_in]]`` is configured. Otherwise none of its libraries is imported."""
+"""Opens sign-in by OpenID Connect if ``[[sign_in]]`` is configured. Otherwise none of its libraries is imported."""
 
 import time
 from typing import TYPE_CHECKING

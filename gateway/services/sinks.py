@@ -1,4 +1,4 @@
-"""Open the sinks, if the configuration has a ``[[sink]]``."""
+"""Opens the sinks, if the configuration has a ``[[sink]]``."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Open the store: the database, the journal, and the work that an earlier process left in them."""
+"""Opens the store: the database, the journal, and the work that an earlier process left in them."""
 
 import hmac
 from collections.abc import Callable
@@ -38,7 +38,7 @@ log = structlog.stdlib.get_logger(__name__)
 async def open_storage(
     options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack, startup_stack: AsyncExitStack
 ) -> StorageServices:
-    """Open the database and the journal. Raises ``StoreUnavailable``, ``DatabaseStartupError``.
+    """Open the database and the journal. Raises ``StoreUnavailable``, ``DatabaseStartupError``, ``DataFolderDamaged``.
 
     ``count_active`` returns the number of active requests. While ``startup_stack`` is open, no other node of a cluster
     starts.
@@ -93,7 +93,11 @@ async def _open_retention_clock(now: Callable[[], float], database: Database) ->
 
 
 async def _open_database(options: AppOptions) -> Database:
-    """Open the database after checking that it exists, is undamaged, and belongs to a gateway."""
+    """Open the database. Raises ``DatabaseStartupError``, ``DataFolderDamaged``.
+
+    A SQLite file is checked before: it must not be missing if the folder was in use, nor be damaged, nor be that of
+    another program.
+    """
     folder = options.folder
     if options.config.store.is_postgres:
         return await open_database(options.config.store.url, folder.path / TIMELINE)

@@ -1,4 +1,4 @@
-"""Open the registry of resumable streams with the first of them; hand the streams to the next process at the end."""
+"""Opens the registry of resumable streams with the first of them, and hands the streams to the next process."""
 
 from base64 import urlsafe_b64decode
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Open video jobs: their service, their submission, and the workers that poll providers and deliver webhooks."""
+"""Opens video jobs: their service, their submission, and the workers that poll providers and deliver webhooks."""
 
 from contextlib import AsyncExitStack
 
