@@ -61,7 +61,7 @@ _MASTER_KEY = must("64 hexadecimal digits", lambda value: not value or bool(_MAS
 
 @frozen
 class ServerSection:
-    """``[server]``: address, limits and log."""
+    """``[server]``: address, TLS, proxies, limits, browsers' access and log."""
 
     host: str = attrs.field(
         default="127.0.0.1", metadata=about('address to listen on; "0.0.0.0" accepts connections from other machines')

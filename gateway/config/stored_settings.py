@@ -1,4 +1,4 @@
-"""Stores one change of the configuration, and applies it: what settings, groups, limits and others share."""
+"""Stores changes of the configuration, and applies them: what settings, groups, prices, routes and limits share."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

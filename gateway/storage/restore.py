@@ -111,7 +111,10 @@ def _remove_mark(draft: Path) -> None:
 
 
 def _check_kept_bodies(draft: Path, node: str) -> dict[str, int]:
-    """Check the segments of a backup. Their rows lose the id of the former node: the restored folder is another one."""
+    """Return how many requests of a backup have kept bodies, and how many of these are damaged.
+
+    The rows lose the id of the former node: the restored folder is another one. Raises ``RestoreRefused``.
+    """
     try:
         release_node(draft / DATABASE, node)
         checked = check_bodies(draft / DATABASE, draft / BODIES_FOLDER)

@@ -17,9 +17,10 @@ _STATE_ORDER = {"validating": 0, "in_progress": 1, "cancelling": 2, "finalizing"
 
 
 async def restore_batch(database: Database, state: Mapping[str, Any], process: str) -> bool:
-    """Bring a batch back as far as the database lacks it. Raises ``StoreUnavailable``.
+    """Bring a batch back as far as the database lacks it; return whether it lacked something.
 
     The state of the last node that ran a batch counts. A batch of an earlier process of this node gets no owner.
+    Raises the errors of ``database``.
     """
     if removed_id := state.get("removed"):
         return bool(await database.change(delete(batches).where(batches.c.id == removed_id)))
@@ -31,7 +32,10 @@ async def restore_batch(database: Database, state: Mapping[str, Any], process: s
 
 
 async def _put(connection: AsyncConnection, row: dict[str, Any], *, is_cancelled: bool) -> bool:
-    """Insert a batch, or advance it. ``is_cancelled`` marks the row of a node that has only cancelled the batch."""
+    """Insert a batch, or advance it; return whether anything was changed.
+
+    ``is_cancelled`` marks the row of a node that has only cancelled the batch.
+    """
     insertion = insert(batches).values(**row).on_conflict_do_nothing(index_elements=["id"])
     if (await connection.execute(insertion)).rowcount:
         return True

@@ -12,7 +12,10 @@ from gateway.storage.schema import files, upload_parts, uploads
 
 
 async def restore_file(database: Database, state: Mapping[str, Any], _process: str) -> bool:
-    """Insert the row of a file, or delete it if the file was deleted. Raises ``StoreUnavailable``."""
+    """Insert the row of a file, or delete it if the file was deleted; return whether the database lacked that.
+
+    Raises the errors of ``database``.
+    """
     row = state["row"]
     if state.get("removed"):
         return bool(await database.change(delete(files).where(files.c.id == row["id"])))
@@ -20,7 +23,10 @@ async def restore_file(database: Database, state: Mapping[str, Any], _process: s
 
 
 async def restore_upload(database: Database, state: Mapping[str, Any], _process: str) -> bool:
-    """Insert the row of an upload, or end it. Raises ``StoreUnavailable``."""
+    """Insert the row of an upload, and end it if it has ended; return whether the database lacked that.
+
+    Raises the errors of ``database``.
+    """
     row = state["row"]
 
     async def put(connection: AsyncConnection) -> bool:
@@ -35,7 +41,10 @@ async def restore_upload(database: Database, state: Mapping[str, Any], _process:
 
 
 async def restore_part(database: Database, state: Mapping[str, Any], _process: str) -> bool:
-    """Insert the row of a part, and of its upload, unless the upload has ended. Raises ``StoreUnavailable``."""
+    """Insert the row of a part unless its upload has ended, and that of its upload; return whether the part was added.
+
+    Raises the errors of ``database``.
+    """
     row = state["row"]
 
     async def put(connection: AsyncConnection) -> bool:

@@ -17,9 +17,9 @@ _STATE_ORDER = get_args(ReplayState)
 
 
 async def restore_named_request(database: Database, state: Mapping[str, Any], process: str) -> bool:
-    """Store the record of a named request as far as the database lacks it. Raises ``StoreUnavailable``.
+    """Store the record of a named request as far as the database lacks it; return whether it lacked something.
 
-    A request that an earlier process of this node was answering is lost.
+    A request that an earlier process of this node was answering is lost. Raises the errors of ``database``.
     """
     row = {**state["row"], "body": decode_bytes(state["row"]["body"])}
     if row["state"] == "running" and is_former(row["owner"], process):

@@ -12,9 +12,9 @@ from gateway.storage.schema import kept_responses, response_owners
 
 
 async def restore_response(database: Database, state: Mapping[str, Any], _process: str) -> bool:
-    """Store a response unless the database has it, or a later state of it. Raises ``StoreUnavailable``.
+    """Store a response unless the database has it, or a later state of it; return whether anything was changed.
 
-    A deleted response is only hidden, because later responses may continue it.
+    A deleted response is only hidden, because later responses may continue it. Raises the errors of ``database``.
     """
     table, changed_rows = kept_responses, 0
     if row := state.get("row"):
@@ -31,9 +31,9 @@ async def restore_response(database: Database, state: Mapping[str, Any], _proces
 
 
 async def restore_owners(database: Database, state: Mapping[str, Any], _process: str) -> bool:
-    """Store who owns a response and the objects in it, or delete the owner of a deleted response.
+    """Store who owns a response and the objects in it, and delete the owner of a deleted response.
 
-    Raises ``StoreUnavailable``.
+    Return whether anything was changed. Raises the errors of ``database``.
     """
     table, changed_rows = response_owners, 0
     if rows := state.get("rows"):

@@ -13,7 +13,8 @@ from gateway.storage.schema import accounts, session_states
 async def restore_session(database: Database, state: Mapping[str, Any], _process: str) -> bool:
     """Store the state of a session unless the database has a later one, or its account is gone.
 
-    A session that was ended stays ended, also if its end is the earlier change. Raises ``StoreUnavailable``.
+    A session that was ended stays ended, also if its end is the earlier change. Return whether anything was stored.
+    Raises the errors of ``database``.
     """
     table, row = session_states, state["row"]
     values = select(*(literal(row[column.name], column.type) for column in table.c))

@@ -246,7 +246,10 @@ class BodyIndex:
         await self._database.change(update(bodies).where(*where).values(expires_ms=expires_ms))
 
     async def list_deleted(self) -> list[tuple[str, Location | None]]:
-        """Return some of the requests of this node whose bodies must be erased in its folder, with their frames."""
+        """Return some of the requests of this node whose bodies must be erased in its folder, with their frames.
+
+        The frame is None if no bytes were kept.
+        """
         query = select(*_FRAME_COLUMNS).where(_columns.node == self.node, _columns.expires_ms == 0, ~IS_MOVED)
         rows = await self._database.read(query.limit(ERASED_PER_STEP))
         return [(row.request_id, _parse_location(row)) for row in rows]

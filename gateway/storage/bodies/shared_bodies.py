@@ -36,7 +36,7 @@ LOST_AFTER_S = 3_600.0
 """The age after which a segment that the index does not know was left by a process that was killed."""
 COLLECT_INTERVAL_S = 3_600.0
 KEY_TTL_S = 5.0
-"""How long a data key is used that another node may have destroyed since. Its rows are hidden before that."""
+"""How long a data key is used that another node may have destroyed since. What it has sealed is hidden before that."""
 MAX_KEYS = 1_000
 MARK_BYTES = 16
 

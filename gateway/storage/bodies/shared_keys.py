@@ -1,4 +1,4 @@
-"""The data keys of a node. Their master copies are in a shared store. It may not answer; other nodes destroy keys."""
+"""The data keys of a node. A shared store has their master copies; it may not answer, and other nodes destroy keys."""
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -55,7 +55,10 @@ class SharedDataKeys(DataKeys):
         return [box for box in boxes if box is not None]
 
     def list_outage_keys(self) -> dict[int, KeyChange]:
-        """Return the accounts whose bodies must be sealed anew. Raises ``OSError`` if the store does not answer."""
+        """Return the change of keys for each account whose bodies must be sealed anew.
+
+        Raises ``OSError`` if the store does not answer, and ``DecryptionFailed``.
+        """
         changes = {}
         for account_id in self._moved_files.list_outage_accounts():
             new, sealed_key = self.find_box(account_id), self._moved_files.read_outage_key(account_id)

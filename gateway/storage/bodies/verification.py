@@ -1,7 +1,7 @@
 """Checks whether kept bodies are where the index says, without unsealing them: for ``doctor`` and for restored backups.
 
 The head of every frame is read, which an erased or missing frame does not have; of the newest frames the checksum is
-checked, too. For a restored database, the mark of its shared store and the node of its rows are read and removed here.
+checked, too. The mark of the shared store is read here, and removed from a restored database with the node of its rows.
 """
 
 import os
