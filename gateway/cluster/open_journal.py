@@ -29,7 +29,8 @@ async def open_journal(
 ) -> tuple[RequestJournal, StoredNotes | None]:
     """Open the journal with the requests that an earlier process of this node left in its file and in the database.
 
-    Also return the object that deletes the journal's notes; None if no notes are in the database.
+    Also return the object that deletes the journal's notes; None if no notes are in the database. Raises
+    ``StoreUnavailable``.
     """
     config = options.config
     own_notes = await find_own_notes(database, node.id)

@@ -85,7 +85,7 @@ def _check_contents(
 def _check_secrets(
     data: Path, connection: sqlite3.Connection, tables: set[str], master_key: bytes
 ) -> Iterator[Finding]:
-    """Check that every secret exists, belongs to the database, and can decrypt the values encrypted with it."""
+    """Check that every secret exists and is the database's, and that the master key decrypts channels and members."""
     secrets_read = _read_secrets(data, master_key)
     known_fingerprints: Mapping[str, str] = {}
     if "fingerprints" in tables:

@@ -67,7 +67,7 @@ async def open_accounts(
 
 
 async def _declare(service: AccountService, options: AppOptions, storage: StorageServices) -> str | None:
-    """Store the accounts and keys of the configuration file.
+    """Load accounts and keys; first store those of the configuration file, unless the cluster knows the file.
 
     If no account exists, create the first account and key, and return the key's secret; otherwise return None.
     """

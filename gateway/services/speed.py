@@ -45,7 +45,7 @@ class SpeedWorker:
             await asyncio.sleep(self._interval_s)
 
     async def sum_rows(self) -> None:
-        """Sum all rows that are not summed yet. What the database refuses is tried again in the next run."""
+        """Sum all rows that are not summed yet. If the database does not answer, the next run goes on."""
         steps = [self._sum_days, self._sum_speed]
         has_more = True
         while has_more:

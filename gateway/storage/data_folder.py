@@ -160,7 +160,7 @@ def list_parts(path: Path) -> list[str]:
 
 
 def is_used(path: Path) -> bool:
-    """Return whether a gateway has ever served from, or been set up in, the data folder ``path``."""
+    """Return whether the data folder ``path`` has a database, a secret file or a journal of a gateway."""
     return (path / DATABASE).exists() or bool(list_parts(path))
 
 

@@ -199,7 +199,7 @@ def _read(path: Path) -> list[UnfinishedRequest]:
 
 
 def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
-    """Return each request's last entry, and the number of unreadable lines. A truncated last line does not count."""
+    """Return each request's last entry, and the number of unreadable lines: 0 if only the last one is truncated."""
     requests: dict[str, UnfinishedRequest] = {}
     skipped_numbers: list[int] = []
     head, *lines = content.split(b"\n")

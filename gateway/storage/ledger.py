@@ -164,9 +164,9 @@ class LedgerRepository:
     ) -> Sequence[str]:
         """Store those of ``rows`` that were never stored.
 
-        If ``is_charged`` lacks some of them, store nothing and return their ids, to be looked up before a second
-        call. That happens only in a cluster: retention may have deleted newer rows of the same key, and only the
-        ledger entry of its charge proves that a row was stored.
+        If ``is_charged`` lacks some of them, store nothing and return the first of their ids, to be looked up before
+        the next call. That happens only in a cluster: retention may have deleted newer rows of the same key, and only
+        the ledger entry of its charge proves that a row was stored.
 
         Unless ``may_reverse``, raises ``_RowsContradicted`` if stored rows are to be replaced.
         """

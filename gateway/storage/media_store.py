@@ -98,7 +98,7 @@ class FileStore(Protocol):
         ...
 
     async def remove(self, object_id: str) -> None:
-        """Delete the bytes of a file or a part. If that fails, the next sweep deletes them."""
+        """Delete the bytes of a file or a part. Never raises: a later sweep deletes what could not be deleted."""
         ...
 
     def open_lines(self, name: str, parse: Callable[[bytes], Any]) -> ResultLines:

@@ -187,7 +187,7 @@ def _is_before(cursor_text: str) -> ColumnElement[bool]:
 
 
 def _is_within(part: TimeRange) -> ColumnElement[bool]:
-    """Return the condition on ``hour``: a search for each number, so that cells of other names are not read."""
+    """Return the condition on ``hour``: a search for each of a few numbers, which skips cells of other names."""
     hours = range(part.since, part.until, part.span)
     if len(hours) <= _MAX_SEARCHES:
         return _COLUMNS.hour.in_(hours)

@@ -135,10 +135,10 @@ class SplitRepository:
         return None
 
     async def add_day(self, now_s: float) -> bool:
-        """Add up the newest day that has ended and has no splits. Return whether there may be more days.
+        """Add up the newest day that has ended and has no splits. Return whether to go on with the next one at once.
 
-        A day with too many sums gets one row, which says so. If other processes have changed the state, the next call
-        begins again.
+        A day with too many sums gets one row, which says so. If other processes have changed the state, return False:
+        a later call begins again.
         """
         cursor = await self._find_cursor()
         day = None if cursor is None else await self._choose_day(now_s)

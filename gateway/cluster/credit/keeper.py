@@ -127,7 +127,8 @@ class CreditKeeper:
             recalling: whether other nodes are asked to return their idle credit.
 
         Raises:
-            StoreUnavailable: the store does not answer in time.
+            StoreUnavailable: the store does not answer in time, or the node has lost touch with it.
+            GatewayError: an error of ``reserve``.
         """
         answer: asyncio.Future[Reservation | None] = asyncio.get_running_loop().create_future()
         self._add_balances(balances, nanos)

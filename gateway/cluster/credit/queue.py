@@ -156,7 +156,7 @@ class CreditQueue:
 
 
 def collect_reservations(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]]:
-    """Return, for each leased balance, the amounts in nano-USD that ``requests`` wait for.
+    """Return, for each balance with a known lease, the amounts in nano-USD that ``requests`` wait for.
 
     The amount of a ``partial`` request is split, because the store may grant less than all of it.
     """

@@ -27,7 +27,7 @@ class EndedNodes(Protocol):
     ) -> Sequence[RequestRecord]:
         """Store the row that ``interrupt`` makes of each open request of ``node``, and mark the node as gone.
 
-        Return the new rows.
+        A node that has registered again keeps everything. Return the new rows.
         """
         ...
 

@@ -291,7 +291,7 @@ class NodeSession:
             return await find_leader(connection)
 
     async def end_leader(self, leader: tuple[int, int], alive_nodes: Iterable[str]) -> bool:
-        """End the connection of ``leader`` unless the leader is one of ``alive_nodes``; return whether it was ended."""
+        """End the connection of ``leader``; return False, without that, if the leader is one of ``alive_nodes``."""
         pid, lock_number = leader
         if lock_number in map(find_lock_number, alive_nodes):
             return False

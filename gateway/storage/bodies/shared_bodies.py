@@ -231,7 +231,10 @@ class SharedBodies:
         return DataKeys(self._store.open_keys(node), self._secret_box)
 
     async def destroy_keys(self, account_id: int) -> None:
-        """Destroy the data keys of an account on every node. Raises ``OSError``, ``StoreUnavailable``."""
+        """Destroy the data keys of an account in the store, for all nodes, and on this node's disk.
+
+        Raises ``OSError``, ``StoreUnavailable``.
+        """
         await self.check_owner()
         await asyncio.to_thread(self._destroy_keys, account_id)
 
