@@ -8,7 +8,10 @@ from gateway.storage.schema import REVISION
 
 
 def check_server(url: str) -> Iterator[Finding]:
-    """Check that the server answers, and that its database has a usable schema. A gateway may be running."""
+    """Check that the server answers, and that its database is neither of a newer version nor half upgraded.
+
+    A gateway may be running.
+    """
     try:
         # The driver is an extra. Without it the settings already have a problem.
         from gateway.storage.postgres.address import describe_url, find_configurations, find_schema, find_unfinished  # noqa: PLC0415

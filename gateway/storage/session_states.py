@@ -138,7 +138,10 @@ class SessionStateRepository:
         return [row.subject for row in await self._database.read_long(query)]
 
     async def delete_unneeded_sums(self, subjects: Collection[str]) -> int:
-        """Delete the sums of those ``subjects`` that ``list_unneeded_sums`` still returns; return their number."""
+        """Delete the sums of those ``subjects`` that ``list_unneeded_sums`` still returns; return their number.
+
+        What was charged to them for lost nodes is deleted, too.
+        """
         statement = _DELETE_SUMS.where(limit_counters.c.subject.in_(subjects), *self._write_unneeded())
 
         async def work(connection: AsyncConnection) -> int:
