@@ -77,8 +77,8 @@ def restore(ctx: click.Context, *, file: Path, config_path: Path | None, data: P
     """Restore the backup FILE as the data folder, which must be missing or empty.
 
     If store.url names a PostgreSQL server, the rows are restored into that database, which must be empty.
-    Every file is checked before anything is put in its place; on failure nothing is left behind. An older backup is
-    brought up to date by the next 'gateway serve'. Requests that were running when the backup was made are settled
+    Every file is checked before anything is put in its place. An older backup is brought up to date by the next
+    'gateway serve'. Requests that were running when the backup was made are settled
     then as after a crash (ledger.on_crash). Do not run the original and the copy at the same time.
 
     \b

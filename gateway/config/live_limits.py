@@ -22,7 +22,6 @@ class LimitView:
 
     spec: LimitSpec
     source: Source
-    in_force: bool = True
 
 
 class LimitService(StoredSettings):

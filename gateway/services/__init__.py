@@ -142,7 +142,8 @@ async def open_services(options: AppOptions, drain: DrainState) -> AsyncIterator
         jobs = JobRunner()
         stack.push_async_callback(jobs.stop)
         requests = RequestTracking(drain, active, background, MemoryBudget(options.config.server.max_loaded_bytes))
-        request_services = await _open_request_services(stored_state, clients.http, requests, stack, jobs=jobs)
+        with _explain_store_errors(options):
+            request_services = await _open_request_services(stored_state, clients.http, requests, stack, jobs=jobs)
         operations = _open_operations(
             stored_state.base, stored_state.billing, request_services, requests, jobs=jobs, stack=stack
         )
@@ -197,10 +198,7 @@ async def _open_request_services(
     media, files = open_media(base, client, stack)
     prompt_media = PromptAddresses(media.fetcher, requests.memory)
     proxy = Proxy(client, routing.load_balancer, clock=base.options.clock, prompt_media=prompt_media)
-    with _explain_store_errors(base.options):
-        videos, idempotency = await open_videos(
-            base, billing, media, stack, client=client, proxy=proxy, catalog=catalog
-        )
+    videos, idempotency = await open_videos(base, billing, media, stack, client=client, proxy=proxy, catalog=catalog)
     auth = open_auth(base, stored_state.accounts, routing.secret_box, stack)
     http = _build_http_settings(base.options)
     kept = _open_kept_services(

@@ -61,9 +61,13 @@ def downgrade_database(folder: DataFolder, database: Path, version: str) -> Down
         raise DowngradeRefused(f"Version {version} opens this database as it is (schema {old_schema})")
     copy = database.with_name(f"{database.name}.schema-{old_schema}")
     _copy(database, copy)
-    with open_transaction(database) as connection:
-        downgrade(connection, release)
-        connection.exec_driver_sql(write_user_version(version))
+    try:
+        with open_transaction(database) as connection:
+            downgrade(connection, release)
+            connection.exec_driver_sql(write_user_version(version))
+    except BaseException:
+        copy.unlink()  # the database is unchanged; a copy would make the next attempt fail
+        raise
     journal.unlink(missing_ok=True)
     sync_folder(folder.path)
     return Downgrade(old_schema, release, copy)

@@ -176,6 +176,14 @@ async def test_a_database_that_is_damaged_or_missing_is_refused_and_left_as_it_i
     assert read_files(folder) == before
 
 
+@pytest.mark.parametrize("name", ["media", "files"])
+async def test_a_file_in_place_of_a_folder_is_named(folder: Path, name: str) -> None:
+    shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / name).touch()
+    with pytest.raises(DatabaseStartupError, match=f"cannot be used: .*/{name}'"):
+        await start(folder)
+
+
 def read_files(folder: Path) -> dict[str, bytes]:
     """Everything that is somebody's in the folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"}

@@ -114,6 +114,17 @@ def test_requests_that_wait_in_the_journal_are_settled_first(tmp_path: Path) -> 
     assert (folder / JOURNAL).read_bytes() == content
 
 
+def test_a_downgrade_that_fails_can_be_tried_again(tmp_path: Path) -> None:
+    folder = make_folder(REVISION, tmp_path / "data")
+    with closing(sqlite3.connect(folder / "gateway.db")) as connection:
+        connection.execute("CREATE VIEW mine AS SELECT served_model FROM requests")  # a column that must go
+    assert take_back(folder, "0.7.0").exit_code != 0
+    assert not list(folder.glob("gateway.db.schema-*"))
+    with closing(sqlite3.connect(folder / "gateway.db")) as connection:
+        connection.execute("DROP VIEW mine")
+    assert take_back(folder, "0.7.0").exit_code == 0
+
+
 def test_a_copy_that_exists_is_never_replaced_and_another_schema_is_left_alone(tmp_path: Path) -> None:
     folder = make_folder(REVISION, tmp_path / "data")
     copy = folder / f"gateway.db.schema-{REVISION}"

@@ -149,9 +149,10 @@ class Load:
     async def wait_for_jobs(self) -> None:
         """Wait until all jobs that were accepted have ended, at whichever node they are asked for."""
         async with open_caller(self.of_videos, WITHIN_S) as caller:
+            states = Counter[object]()
 
             async def have_all_ended() -> bool:
-                states = Counter[object]()
+                states.clear()
                 for node, job in zip(itertools.cycle(self.nodes), self.accepted, strict=False):
                     async with caller.get(f"{node.url}{VIDEOS}/{job}") as response:
                         states[
@@ -159,7 +160,10 @@ class Load:
                         ] += 1
                 return states == {"completed": len(self.accepted)}
 
-            await eventually(have_all_ended, 120)
+            try:
+                await eventually(have_all_ended, 120)
+            except TimeoutError:
+                raise AssertionError(f"not all of {len(self.accepted)} accepted jobs have ended: {states}") from None
 
     async def _submit(self, caller: aiohttp.ClientSession, number: int) -> None:
         body = {"model": "v", "prompt": f"job {number}", "seconds": str(SECONDS)}

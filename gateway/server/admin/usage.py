@@ -282,7 +282,7 @@ async def get_facets(request: AdminRequest) -> FacetsView:
     """List the values to filter requests by, with the number of requests for each, the most frequent first.
 
     Each kind is counted without its own filter. Times are whole hours, without any the last 30 days; if there are very
-    many requests only the newest days are counted, and `since` is their begin. Channels are for administrators.
+    many requests only the newest days are counted, and `since` says when they begin. Channels are for administrators.
     """
     await request.services.billing.flusher.store_waiting()
     status, traffic_filter = request.query.get("status"), await _parse_filter(request)

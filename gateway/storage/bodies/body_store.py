@@ -137,7 +137,7 @@ class BodyStore:
             except StoreUnavailable:  # which has an alert of its own
                 await asyncio.sleep(RETRY_S)
                 continue
-            except OSError as error:
+            except (OSError, DecryptionFailed) as error:
                 self._note_problem(str(error))
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -154,7 +154,7 @@ class BodyStore:
         while shared is not None and not self._is_closed:
             try:
                 await _run_to_end(self._move_finished(shared))
-            except (StoreUnavailable, OSError) as error:
+            except (StoreUnavailable, OSError, DecryptionFailed) as error:
                 shared.note_problem("move", str(error))
             else:
                 shared.note_problem("move", "")

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from gateway.storage.bodies.data_keys import FolderKeyFiles, MovedKeyFiles
 from gateway.storage.bodies.errors import BodiesOutOfReach, SegmentUnreadable
 from gateway.storage.bodies.index import BodyIndex
 from gateway.storage.bodies.shared_bodies import SharedBodies
+from gateway.storage.bodies.shared_keys import SharedDataKeys
 from gateway.storage.database import Database
+from gateway.storage.encryption import DecryptionFailed
 from tests.support.body_stores import add_accounts, find_marker, keep, make_owner, make_parts, open_bodies
 from tests.support.database_kinds import SQLITE_ONLY
 from tests.support.gateway_process import eventually
@@ -212,22 +214,42 @@ async def test_a_key_of_an_outage_is_destroyed_by_the_deletion_of_another_node(
         await opened.close()
 
 
+def fail_to_decrypt(*_: object) -> None:
+    raise DecryptionFailed("body-key:1")
+
+
 @SQLITE_ONLY
-async def test_a_database_that_fails_is_the_problem_of_the_moves(
-    database: Database, shared_folder: SharedFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("part", "method", "failure", "problem"),
+    [
+        (BodyIndex, "find_key_versions", fail, "does not answer"),
+        (SharedDataKeys, "list_outage_keys", fail_to_decrypt, "cannot be opened"),
+    ],
+    ids=["database", "key"],
+)
+async def test_what_fails_is_the_problem_of_the_moves(
+    database: Database,
+    shared_folder: SharedFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    part: type[object],
+    method: str,
+    failure: Callable[..., object],
+    problem: str,
 ) -> None:
     store = open_moving_node(database, tmp_path / "a", shared_folder.open())
     keep(store, make_owner(1), MARKER)
     await store.write_waiting()
 
     async def has_problem() -> bool:
-        return "does not answer" in store.problem
+        return problem in store.problem
 
     async def has_none() -> bool:
         return store.problem == ""
 
     with monkeypatch.context() as patched:
-        patched.setattr(BodyIndex, "find_key_versions", fail)
+        patched.setattr(part, method, failure)
         moving = asyncio.create_task(store.run_moves())
         await eventually(has_problem, WITHIN_S)
     await eventually(has_none, WITHIN_S)
