@@ -32,10 +32,12 @@ class RecordCleanup:
     """Deletes old records every hour.
 
     Args:
-        idempotency: kept for a day.
+        idempotency: records, kept for a day.
         deliveries: kept for a month after they ended.
         videos: kept for a month after they failed or their files expired.
+        members: their sessions, deleted when they have expired.
         owners: response owners, kept as long as providers keep responses.
+        kept_responses: deleted at the end of their time.
         batches: kept for a month; a batch that has not ended stays.
     """
 

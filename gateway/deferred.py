@@ -1,4 +1,4 @@
-"""Tables whose values are created or imported on first access: a process uses only a few of them."""
+"""Tables, functions and objects that are created or imported on first use: a process uses only a few of them."""
 
 from collections.abc import Awaitable, Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from functools import cache, partial

@@ -267,7 +267,7 @@ class Overloaded(GatewayError):
 
 
 class StoreUnavailable(GatewayError):
-    """The database cannot be written or read at the moment."""
+    """The database, or the storage of files and bodies, cannot be written or read at the moment."""
 
     code = "overloaded"
 

@@ -1,7 +1,6 @@
 """Structured logging: one event per line, as JSON or for a console.
 
-Event names are ``noun_verbed`` constants. Only the fields in ``ALLOWED_FIELDS`` are written: no secret gets into the
-log by mistake.
+Event names are ``noun_verbed`` constants. Only the fields in ``ALLOWED_FIELDS`` are written: others might be secrets.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ def _escape(value: str, keep: str = _LAYOUT) -> str:
 
 
 class LineBatch:
-    """The lines of one turn of the event loop, which its next turn writes with one ``write``.
+    """The lines of one turn of the event loop. One ``write`` writes them all in the loop's next turn.
 
     ``thread`` is the thread of ``loop``; the lines of other threads are not collected.
     """
@@ -113,7 +112,7 @@ class LineWriter:
     debug = warning = info
 
     def error(self, line: str) -> None:
-        """Write ``line`` now, after the lines before it."""
+        """Write ``line`` now, after the collected lines of this thread."""
         self.info(line)
         if LineWriter.batch is not None and LineWriter.batch.thread == threading.get_ident():
             LineWriter.batch.write()

@@ -121,7 +121,7 @@ NOT_NEGATIVE: Mapping[str, Constraint] = {_CHECK: Constraint(lambda value: value
 
 
 def parse_table(table: Any, kind: type[T]) -> T:
-    """Parse ``table`` as ``kind``. Raises ``ValidationErrors``."""
+    """Parse ``table`` as ``kind``. Raises ``ValidationErrors``, or ``ValueError`` if it is no table."""
     settings: T = _CONVERTER.structure(table, kind)
     return settings
 
@@ -146,8 +146,8 @@ def join_path(parent_path: str, key: str) -> str:
 def _structure_class(value: Any, cls: type[Any]) -> Any:
     """Parse a table as an attrs class. Every key is checked before an error is raised.
 
-    A class with ``from_text`` may also be written as a text, which that function turns into a table. Raises
-    ``ValidationErrors`` with all problems.
+    A class with ``from_text`` may also be written as a text, which ``from_text`` turns into a table. Raises
+    ``ValidationErrors`` with all problems, or ``ValueError`` if the value is no table.
     """
     if isinstance(value, str) and hasattr(cls, "from_text"):
         value = cls.from_text(value)
@@ -205,7 +205,8 @@ def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
 def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
     """Parse an array.
 
-    In an environment variable, commas separate the items. Raises ``ValidationErrors`` with all problems.
+    In an environment variable, commas separate the items. Raises ``ValidationErrors`` with all problems, or
+    ``ValueError`` if the value is no array.
     """
     if isinstance(value, EnvText):
         value = [EnvText(item.strip()) for item in value.split(",") if item.strip()]
@@ -281,7 +282,7 @@ def _structure_number(value: Any, kind: Any) -> float:
 def _structure_time(value: Any, _kind: Any) -> datetime:
     """Parse a TOML date or time, or the same as text.
 
-    Without a time zone it is UTC. Raises ``ValueError`` for other text.
+    Without a time zone it is UTC. Raises ``ValueError`` for any other value.
     """
     if isinstance(value, str):
         try:

@@ -76,7 +76,7 @@ class CopyOrigin:
     """The original of a request that is a copy; all fields are empty for a client's own request.
 
     Attributes:
-        shadow_route: the name of the route of whose request this is a copy for a shadow model.
+        shadow_route: the name of the route that has this copy sent to a shadow model.
         replay_of: the id of the kept request that is sent again.
         agreement_ppm, agreed_on: how far the answers to both agree, as in ``RequestRecord``; only for shadow models.
     """
@@ -92,7 +92,7 @@ NO_COPY = CopyOrigin()
 
 @attrs.define(eq=False)
 class RequestContext:
-    """Everything that is known about one request. Each field has one writer.
+    """Everything that is known about one request. The table names what sets each field.
 
     =====================  ===================================================================================
     ``id``                 ``request_context``
@@ -124,7 +124,7 @@ class RequestContext:
 
     Attributes:
         id: ``req_`` and 24 hexadecimal digits.
-        caller: set on inference routes only, like the next four fields.
+        caller: set on inference routes only, like the fields from ``operation`` to ``read_at``.
         started_ms: when the request arrived, in Unix milliseconds.
         started_at: the same in seconds of the event loop's clock.
         inference: the checked body. Before it is parsed, a read raises ``AttributeError``: see ``parsed``.
@@ -132,7 +132,7 @@ class RequestContext:
         attribution: for whom the request was made.
         permit: the permit of the rate limits; None if no limit applies.
         rate_limits: the remainder of the caller's rate limits; None if the caller has no limits.
-        attempts: all attempts so far. The last attempt is in progress or has ended the request.
+        attempts: all attempts so far; the last may be in progress.
         first_byte_at: when the response to the client began, in loop time; None before.
         upstream_s: seconds that all attempts took.
         queued_s: seconds for which the request has waited in the queues of channels.

@@ -54,7 +54,10 @@ class PortInUse(Exception):
 
 
 def run(options: AppOptions, manager: ServiceManager, on_ready: Callable[[str, StartupInfo], None]) -> None:
-    """Serve until a signal; call ``on_ready`` with the address. Raises ``PortInUse``, ``DatabaseStartupError``."""
+    """Serve until a signal; call ``on_ready`` with the address and the content of the startup message.
+
+    Raises ``PortInUse``, and the errors of ``open_runner``.
+    """
     if not bound_free_memory():
         log.info("free_memory_not_bounded", reason="the C library is not glibc: its allocator decides what it keeps")
     with asyncio.Runner(loop_factory=_find_loop_factory()) as runner, batch_lines(runner.get_loop()):
@@ -155,7 +158,7 @@ async def _leave(drain: DrainState, runner: GatewayRunner, delay_s: float) -> No
 async def _await_streams(
     runner: GatewayRunner, options: AppOptions, sockets: list[socket.socket], *, inherited: bool
 ) -> None:
-    """Wait until resumable streams have ended, and let readers resume them meanwhile."""
+    """Wait until resumable streams have ended or the drain timeout is over; readers can resume them meanwhile."""
     server = options.config.server
 
     async def listen_elsewhere() -> int:

@@ -18,7 +18,7 @@ KEY_MARKS = (
     "sk-", "sk_", "rk_", "ek_", "AIza", "xai-", "pplx-", "nvapi-", "r8_", "hf_", "fw_", "jina_", "tgp_v1_", "ghp_",
     "github_pat_", "ABSK", "ya29.",
 )  # fmt: skip
-"""Every API key, the gateway's own or a provider's, contains one of these. Text without them needs no masking."""
+"""Every key that ``_KEY`` matches contains one of these. Text without them needs no masking."""
 _KEY = re.compile(
     r"(?<![A-Za-z0-9])(?:(?:sk|rk)[-_]|(?:gsk|r8|hf|ek|fw|tgp_v1|ghp|github_pat)_|(?:xai|pplx|nvapi|csk)-|AIza|ABSK|ya29\.)"
     r"[A-Za-z0-9._-]{13,}|(?<![A-Za-z0-9])jina_[A-Za-z0-9]{30,}[A-Za-z0-9._-]*"
@@ -26,7 +26,7 @@ _KEY = re.compile(
 
 
 def mask_keys(text: str) -> str:
-    """Return ``text`` with every API key masked: clients sometimes put keys where a path or a name belongs."""
+    """Return ``text`` with keys of known forms masked: clients sometimes put keys where a path or a name belongs."""
     return _KEY.sub("[masked]", text) if any(key_mark in text for key_mark in KEY_MARKS) else text
 
 

@@ -65,7 +65,7 @@ class AccountRules:
 
 
 class AccountService:
-    """Reads and changes accounts and keys. Every change is in force when the method returns.
+    """Reads and changes accounts and keys. A change is in force in this process when the method returns.
 
     A member as ``actor`` sees only the member's own account. ``change_lock`` is held during every change, because a
     change depends on what was read before it.

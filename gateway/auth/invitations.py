@@ -60,7 +60,8 @@ class Invitations:
     async def set_up(self, token: str, name: str, passphrase: str, visitor: ClientInfo) -> NewSession:
         """Create the first administrator, and sign that member in.
 
-        Raises ``NotFound`` if the token is not valid, ``InvalidRequest`` for an unsuitable name or passphrase.
+        Raises ``NotFound`` if the token is not valid, ``InvalidRequest`` for an unsuitable name or passphrase,
+        ``Conflict`` for a taken name, ``RateLimited``.
         """
         name = parse_member_name(name)
         async with self._setup_lock:
@@ -84,7 +85,8 @@ class Invitations:
     async def open_link(self, token: str) -> OpenedInvite:
         """Return a link with its account, and the member whose passphrase it resets.
 
-        Raises ``NotFound`` if the link is unknown, has expired, or its account or member is disabled.
+        Raises ``NotFound`` if the link is unknown, has expired, or its account or member is disabled, and if members
+        sign in without passwords.
         """
         link = await self._members.find_link(digest_reference(token))
         if not self._sessions.is_local or link is None or self._now_ms() >= link.expires_ms:

@@ -104,7 +104,10 @@ class Throttle(Protocol):
 
 
 class LoginThrottle:
-    """Limits attempts by name and address, in memory: at most ``max_counters`` of each. ``clock`` is monotonic."""
+    """Limits attempts by name, by address and by both together, in memory.
+
+    Each of the three has at most ``max_counters`` counters. ``clock`` is monotonic.
+    """
 
     def __init__(self, clock: Callable[[], float], *, max_counters: int = MAX_COUNTERS) -> None:
         paces = (PAIR_PACE, NAME_PACE, ADDRESS_PACE)

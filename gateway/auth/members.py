@@ -61,7 +61,7 @@ class MemberService:
         return _show(await self._get(member_id), await self._name_accounts())
 
     async def invite(self, spec: InviteSpec, actor: Actor = OPERATOR) -> Fields:
-        """Create a link for a new member, which only this result contains. Raises ``NotFound``, ``Conflict``."""
+        """Create a link for a new member. Only this result contains its token. Raises ``NotFound``, ``Conflict``."""
         account = await self._get_account(spec.account)
         if account.status != "active":
             raise Conflict(f"The account {account.name!r} is disabled", param="account")
@@ -71,7 +71,10 @@ class MemberService:
         )
 
     async def reset(self, member_id: int, actor: Actor = OPERATOR) -> Fields:
-        """Create a link to reset a passphrase, which only this result contains. Raises ``NotFound``, ``Conflict``."""
+        """Create a link that resets a passphrase. Only this result contains its token.
+
+        Raises ``NotFound``, ``Conflict``.
+        """
         member = await self._get(member_id)
         if member.status != "active":
             raise Conflict(f"{member.name} is disabled")

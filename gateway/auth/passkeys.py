@@ -101,7 +101,7 @@ class PasskeyService:
     ) -> Options:
         """Return options for ``navigator.credentials.create()``.
 
-        Raises ``WrongPassphrase``, ``RateLimited`` or, for more than ``MAX_PASSKEYS``, ``Conflict``.
+        Raises ``WrongPassphrase``, ``RateLimited``, and ``Conflict`` if the member has ``MAX_PASSKEYS`` already.
         """
         await self._sessions.check_consent(user, passphrase, visitor)
         member = user.member
@@ -177,8 +177,8 @@ class PasskeyService:
     async def sign_in(self, site: RelyingParty, answer: Assertion, visitor: ClientInfo) -> NewSession:
         """Create a session for the answer to a challenge.
 
-        Raises ``WrongPassphrase`` if the answer is not accepted, ``RateLimited``, and ``Forbidden`` if the member is
-        disabled.
+        Raises ``WrongPassphrase`` if the answer is not accepted, ``RateLimited``, and ``Forbidden`` if the member or
+        the account is disabled.
         """
         passkey = await self._passkeys.find_passkey(answer.credential_id)
         member = None if passkey is None else await self._members.find_member(passkey.member_id)

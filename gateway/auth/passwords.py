@@ -38,7 +38,10 @@ OWASP = HashCost()
 
 
 class PasswordService:
-    """Creates and compares hashes in its own threads, which ``close`` ends."""
+    """Creates and compares hashes in its own threads, which ``close`` ends.
+
+    Raises ``RateLimited`` while too many hashes wait.
+    """
 
     def __init__(self, cost: HashCost = OWASP) -> None:
         self._cost = cost
@@ -48,7 +51,7 @@ class PasswordService:
         return await self._run(partial(self._hasher.hash, _normalize(passphrase)))
 
     async def matches(self, passphrase_hash: str | None, passphrase: str) -> bool:
-        """Return whether ``passphrase_hash`` is the passphrase's hash. None takes as long as a wrong hash does."""
+        """Return whether ``passphrase_hash`` is the passphrase's hash; False for None, after as long a computation."""
         return await self._run(partial(self._compare, passphrase_hash or self._decoy_hash, _normalize(passphrase)))
 
     def needs_rehash(self, passphrase_hash: str) -> bool:

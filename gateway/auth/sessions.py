@@ -118,8 +118,8 @@ class SessionService:
     async def sign_in(self, name: str, passphrase: str, code: str | None, visitor: ClientInfo) -> NewSession:
         """Create a session for a member's passphrase and code.
 
-        Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited``, and ``Forbidden`` if the member is disabled
-        or signing in by passphrase is off.
+        Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited``, and ``Forbidden`` if the member or the
+        account is disabled, or signing in by passphrase is off.
         """
         if not self.is_local:
             raise Forbidden(PASSWORDS_DISABLED, should_retry=False)
@@ -181,7 +181,8 @@ class SessionService:
     ) -> NewSession:
         """Change the passphrase. Other sessions end; the current one continues under a new reference.
 
-        Raises ``WrongPassphrase``, ``RateLimited``, and ``InvalidRequest`` for an unsuitable passphrase.
+        Raises ``WrongPassphrase``, ``RateLimited``, ``InvalidRequest`` for an unsuitable passphrase, and ``Conflict``
+        if the member was changed meanwhile.
         """
         member = user.member
         await self.check_consent(user, current_passphrase, visitor)

@@ -1,4 +1,4 @@
-"""Values that sign-in and client secrets need for minutes: in memory, or in the database for all nodes of a cluster."""
+"""Values of sign-ins and client secrets until they expire: in memory, or in the database for all nodes of a cluster."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,7 +7,7 @@ from gateway.frozen import frozen
 
 
 class ShortLived(Protocol):
-    """Values by kind and name, until they expire. Every method raises ``StoreUnavailable``."""
+    """Values by kind and name, until they expire. Methods raise ``StoreUnavailable`` if the database fails."""
 
     async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
         """Store a value unless there is one already; return whether the value was stored."""

@@ -67,7 +67,7 @@ def continues_in_background(inference: InferenceRequest) -> bool:
 def find_least_usage(
     usage: Usage, attempt: Attempt, inference: InferenceRequest, error: GatewayError | None, reserved_nanos: int
 ) -> Usage:
-    """Return the minimum usage of a request whose ``attempt`` was aborted by ``error``, or by its client if None."""
+    """Return the minimum usage of a request whose ``attempt`` was aborted by ``error`` (None: by the client)."""
     target = attempt.target
     if inference.image is not None and attempt.images:  # 0: they are made in one request, whose events pass
         image_count = min(attempt.images, inference.image.count)

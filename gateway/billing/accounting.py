@@ -161,7 +161,10 @@ class AccountingService:
         return self._balances.day_at(now_s)
 
     def describe(self, owner: Account | ApiKey) -> Fields:
-        """Return an account's or key's spent, reserved and remaining USD. ``left_usd`` is None without a quota."""
+        """Return an account's or key's amounts in USD, and when its quota is reset.
+
+        ``left_usd`` is None without a quota, ``resets_at`` without a reset.
+        """
         balance, day = self.find_balance(owner)
         counter = balance.find_counter(day)
         room_nanos, resets_s = balance.find_room(day), balance.find_reset(day)
@@ -187,7 +190,9 @@ class AccountingService:
     async def credit(
         self, owner: Account | ApiKey, spec: CreditSpec, by: Actor = OPERATOR, *, subject: str = ""
     ) -> Fields:
-        """Add to a balance, or set it, by a ledger entry; return entry and balance. A ``reference`` allows repetitions.
+        """Add to a balance, or set it, by a ledger entry; return entry and balance.
+
+        A repetition with the same ``reference`` adds nothing.
 
         ``subject`` is the owner's name in the audit log; the default is ``owner.name``.
 

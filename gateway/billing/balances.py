@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # only if a limit is configured, or an account has a time zon
 class Balances:
     """The balances of every API key and account, and their open reservations.
 
-    The counters are in memory and change only on the event loop, so a request is admitted without I/O.
+    The counters are in memory and change only on the event loop. A single process mostly admits requests without I/O.
 
     Attributes:
         reservations: the open reservations, including those of 0.
@@ -230,7 +230,7 @@ class Balances:
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
         """Hook for clusters, called after a balance was credited in the store.
 
-        Does nothing here, because ``add_credit`` has counted the credit.
+        Does nothing here, because ``Balance.add_credit`` has counted the credit. ``nanos`` is negative for a debit.
         """
 
     def reserve_now(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation | None:
@@ -258,7 +258,7 @@ class Balances:
         return reservation
 
     async def reserve(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation:
-        """Reserve after ``reserve_now`` has returned None. Raises the same errors."""
+        """Reserve after ``reserve_now`` has returned None. Raises the same errors, and ``SessionEnded``."""
         reservation = None
         while reservation is None:
             if self.limits is not None and ctx is not None:
@@ -267,9 +267,9 @@ class Balances:
         return reservation
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
-        """Try to raise a reservation to ``nanos`` after ``reservation.extend``. Return whether this awaited the store.
+        """Try to raise a reservation to ``nanos`` if ``reservation.extend`` could not. Return whether the store was asked.
 
-        A single process never does so. If less than ``nanos`` is left, the request may exceed a limit, and each
+        A single process never asks. If less than ``nanos`` is left, the request may exceed a limit, and each
         balance allows only one such request at a time. Raises ``QuotaExceeded`` if another one is running.
         """
         short_balances = reservation.list_short_balances(nanos, self.today)

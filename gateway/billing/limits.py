@@ -88,7 +88,7 @@ class SpendingLimits:
         limits: those in force.
         budgets: the budgets that requests bring along; None before the first one.
         changed: set when other limits are in force; ``LimitFiller`` clears it.
-        filled: set while no limit that has come into force here has to be filled.
+        filled: set unless a limit that has come into force here still has to be filled.
         first_counters: the counters of the limits that were in force when the process started.
         new_counters: when each later counter came into force, in Unix seconds: what was spent before has to be counted.
         earlier_reservations: the open reservations that were made before other limits came into force.
@@ -547,7 +547,7 @@ class SpendingLimits:
         return cached[1]
 
     def list_books(self) -> list[LimitBook]:
-        """Return the books of the limits in force, and of former ones that running requests use."""
+        """Return the books of the limits in force, of former ones in use, and of budgets that requests bring along."""
         budget_books = [] if self.budgets is None else [self.budgets.book]
         return [*self._books.values(), *self._local_books.values(), *budget_books]
 

@@ -33,7 +33,7 @@ class BookMaker(Protocol):
 
 
 class LiveLimits:
-    """The limits in force: those of the file, and stored ones. ``books``: makes balances of a node, or None.
+    """The limits in force: those of the file, and stored ones. ``books`` makes the balances of a node; else None.
 
     Attributes:
         spending: the balances of the subjects; None before the first limit.
@@ -128,7 +128,7 @@ class LiveLimits:
         self._apply()
 
     async def fill(self) -> None:
-        """Count for new limits what was spent before them, forever. In a cluster, only the leader does so."""
+        """Count, for each new limit, what was spent before it. Runs forever; in a cluster, only on the leader."""
         is_filled = bool(await self._database.read(select(limit_fills.c.counter).limit(1)))
         if is_filled and not self._has_limits.is_set():  # so none was in force: any later one is new
             await self._database.change(delete(limit_fills))

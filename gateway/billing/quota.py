@@ -1,7 +1,7 @@
 """Admission of requests: checks quotas and rate limits, reserves money and takes a rate limit permit.
 
-The balances of the key and its account are checked together, in memory and in one step on the event loop. No provider
-is asked before that, and no reservation outlives its request.
+The balances of the key and its account are checked together, in one step on the event loop, before any provider is
+asked. A reservation ends with its request, or with the job that the request has begun.
 """
 
 import asyncio
@@ -262,7 +262,7 @@ class QuotaService:
             self._journal.start_soon(build_start(ctx, channel, 0))
 
     async def _find_reads(self, caller: Caller, inference: InferenceRequest) -> ProviderReads:
-        """Return the content a provider reads in addition to a request's text; ``NO_READS`` without a limit."""
+        """Return the content a provider reads in addition to a request's text; ``NO_READS`` without a quota or limit."""
         limited = caller.capped or self._balances.limits is not None
         if not limited or not OPERATIONS[inference.operation].prompt:
             return NO_READS

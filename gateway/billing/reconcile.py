@@ -1,4 +1,4 @@
-"""Reconciliation: recomputes every balance from the ledger and reports differences from memory."""
+"""Reconciliation: reports where balances, reservations, jobs, ledger entries and requests do not agree."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence

@@ -277,7 +277,7 @@ class RequestBudgets:
             del balances[subject]
 
     def _make_room(self) -> None:
-        """Drop the sessions used the longest ago until there is room for another, except for those in use."""
+        """Make room in memory for another session: drop those used the longest ago that no request uses."""
         balances, excess = self.book.balances, len(self._ended) + 1 - self._max_sessions
         if excess > 0:
             unused = (subject for subject in self._ended if subject not in balances or not balances[subject].users)

@@ -96,7 +96,7 @@ class AnswerRecorder:
         self._media_type = media_type
 
     def add(self, data: bytes) -> None:
-        """Take a piece of a stream: called for every event."""
+        """Take a piece of a stream. If the answer, or all that are being recorded, get too large, drop the whole answer."""
         if self._is_unwanted:
             return
         self._size += len(data)

@@ -107,7 +107,8 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
 class DrainState:
     """The state of a graceful shutdown.
 
-    If ``leaving`` is true, the gateway stops soon, and a load balancer should send it no more requests.
+    If ``open`` is false, new requests are refused. If ``leaving`` is true, the gateway stops soon, and a load balancer
+    should send it no more requests.
     ``active_count`` is the number of active requests, including those whose body is still being read. If ``hurried`` is
     true, the shutdown does not wait for them. ``ends_at``: when it does not wait any longer, in seconds of the event
     loop; None before it waits.
@@ -292,7 +293,7 @@ class VideoServices:
 
 @frozen
 class AdminServices:
-    """Services that only the admin API uses.
+    """Services of the admin API.
 
     The functions ``open_…`` create their services at first use. ``end_node_leases`` ends the credit
     leases of a lost node. ``changes`` are tasks of changes in progress, including those whose clients have

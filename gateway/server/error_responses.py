@@ -27,7 +27,7 @@ _OPENAI_PATHS = (
 )  # fmt: skip
 """Paths that only OpenAI's API has: their errors have OpenAI's format, whatever the headers say."""
 VERSION_HEADER = "anthropic-version"
-"""The header that all client libraries of the Anthropic API send, and no others."""
+"""The header that client libraries of the Anthropic API send."""
 _MAX_PATH_CHARS = 200
 
 log = structlog.stdlib.get_logger("gateway.request")

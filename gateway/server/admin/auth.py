@@ -29,8 +29,9 @@ MAX_CHANGE_BYTES = 1024 * 1024
 async def require_access(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Identify the actor: the bearer of the admin token, a signed-in member, or the actor of another node's request.
 
-    Raises ``InvalidApiKey``, ``SignedOut`` or ``Forbidden`` if the actor may not use the operation, and
-    ``InvalidRequest`` for two tokens, for an invalid actor, or for another node's request with a body.
+    Raises ``InvalidApiKey``, ``SignedOut`` or ``Forbidden`` if the actor may not use the operation, ``RateLimited`` for
+    too many wrong tokens, and ``InvalidRequest`` for two tokens, for an invalid actor, or for another node's request
+    with a body.
     """
     resource = request.match_info.route.resource
     operation = None if resource is None else request.app[OPERATIONS].get((request.method, resource.canonical))

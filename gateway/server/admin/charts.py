@@ -144,7 +144,7 @@ class _Period:
     starts: range
 
     def format(self, number: int) -> str:
-        """Format the moment at which a minute or hour begins."""
+        """Format the moment at which a unit begins."""
         return build_time(number * self.unit_ms // 1000)
 
     def find_before(self, now_ms: int) -> tuple[int, int]:
@@ -380,7 +380,7 @@ def _parse_group(request: AdminRequest) -> SplitAxis:
 
 
 async def _parse_period(request: AdminRequest, selection: _Selection) -> _Period:
-    """Return the period, widened to whole minutes, hours or days. Raises ``InvalidRequest``."""
+    """Return the period, widened to whole steps. Raises ``InvalidRequest``."""
     database = request.services.storage.database
     since_ms, until_ms = _parse_times(request)
     word = request.query.get("step")

@@ -131,7 +131,7 @@ async def send_piece(request: AdminRequest, response: web.StreamResponse, data: 
 
 
 async def check_allowed(request: AdminRequest, checked_at: float, access: Access = "anyone") -> float:
-    """Check the shutdown and, every ``retry_s`` seconds, the session; return the time of its last check.
+    """Check the shutdown and, every ``retry_s`` seconds, the session; return when the session was last checked.
 
     Raises ``Overloaded`` if the gateway shuts down, and another ``GatewayError`` if the session has ended, or if its
     member no longer has the right ``access``.

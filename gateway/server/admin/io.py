@@ -1,4 +1,4 @@
-"""Parse admin API requests, and define parts shared by many answers."""
+"""Parses admin API requests, and defines query parameters that many operations have."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ async def read_fields(request: AdminRequest) -> dict[str, Any]:
 
 
 def parse_limit(request: AdminRequest) -> int:
-    """Return the requested page size; the default is 50. Raises ``InvalidRequest``."""
+    """Return the requested page size, at most ``MAX_LISTED``; the default is 50. Raises ``InvalidRequest``."""
     return min(parse_number(request.query, "limit") or DEFAULT_LISTED, MAX_LISTED)
 
 

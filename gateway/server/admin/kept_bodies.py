@@ -1,4 +1,4 @@
-"""Admin API: kept bodies of requests. Each look and each deletion is in the audit log."""
+"""Admin API: kept bodies of requests. Each look at bodies is in the audit log."""
 
 from collections.abc import Sequence
 

@@ -109,7 +109,7 @@ class RequestHistory:
 async def list_pages(
     log: RequestLogRepository, request_filter: RequestFilter, max_rows: int = MAX_EXPORTED_ROWS
 ) -> AsyncGenerator[Sequence[StoredRequest], None]:
-    """Yield all matching rows, the newest first, in pages. An empty page does not mark the end."""
+    """Yield matching rows, at most ``max_rows``, the newest first, in pages. An empty page does not mark the end."""
     while True:
         page = await log.list_requests(request_filter, min(PAGE_ROWS, max_rows))
         max_rows -= len(page)

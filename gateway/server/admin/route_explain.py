@@ -155,7 +155,7 @@ class RouteExplainer:
     def list_channels(
         self, caller: Caller, model: str, operation: Operation, step: RouteStep | None = None
     ) -> ChannelLines:
-        """Return all channels with their verdicts for a model, usable ones first. Only those of ``step`` count."""
+        """Return all channels with their verdicts for a model, usable ones first. Those outside ``step`` are unused."""
         targets = self.router.list_options(caller, model, operation)
         with contextlib.suppress(ModelNotPriced):  # reported as each channel's reason
             targets, all_targets = [], targets
@@ -196,7 +196,7 @@ class RouteExplainer:
         *,
         known_reasons: Mapping[str, str],
     ) -> list[UnusedChannel]:
-        """Return the channels without a target, each with its reason: the known one of its name, or the one found."""
+        """Return the channels without a target, each with the reason in ``known_reasons``, else the one found here."""
         used_names = {target.channel.name for target in targets}
         serving_names = {channel.name for channel, _ in self.catalog.list_serving_channels(model)}
         return [

@@ -1,4 +1,4 @@
-"""The overview: the usage of all accounts, or of one."""
+"""The overview of all accounts or of one: usage, the latest requests, and the limits that will be reached."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """The providers as the page of a new channel offers them: in groups, with a hint and only the fields that each needs.
 
-The addresses are those that the modules in ``gateway/providers`` name, with the source of each.
+The addresses are those in the modules of ``gateway/providers``, which also name their sources.
 """
 
 from collections.abc import Mapping, Sequence

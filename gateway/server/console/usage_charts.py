@@ -1,4 +1,4 @@
-"""The charts of usage that many pages have: of everything, or of one key, model, channel or account.
+"""The charts of usage that many pages have: of all requests, or those of one key, model, channel, account, user or tag.
 
 A page's loader returns ``await load_charts(request, key=…)`` among its data as ``charts``, and its template has
 
@@ -78,7 +78,7 @@ class ChartRow:
 
 @frozen
 class Change:
-    """How a number differs from that of the period before: a written percentage, and what it was."""
+    """How a number differs from that of the period before: a written percentage or multiple, and what it was."""
 
     text: str
     before: str
