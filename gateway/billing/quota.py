@@ -262,7 +262,7 @@ class QuotaService:
             self._journal.start_soon(build_start(ctx, channel, 0))
 
     async def _find_reads(self, caller: Caller, inference: InferenceRequest) -> ProviderReads:
-        """Return the content a provider reads in addition to a request's text; ``NO_READS`` without a quota or limit."""
+        """Return the content that a provider reads besides a request's text; ``NO_READS`` without a quota or limit."""
         limited = caller.capped or self._balances.limits is not None
         if not limited or not OPERATIONS[inference.operation].prompt:
             return NO_READS

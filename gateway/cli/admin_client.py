@@ -34,7 +34,7 @@ ANSWER_TIMEOUT_S = 15.0
 PROVIDER_TIMEOUT_S = 60.0
 """Timeout of changes after which the gateway fetches a provider's models."""
 TEST_TIMEOUT_S = 300.0
-"""Timeout of a channel test, which tries the channel's keys one after another."""
+"""Timeout of a channel test, which lists the models with each key, and may send a real request."""
 FOLLOW_INTERVAL_S = 0.5
 _POLL_INTERVAL_S = 0.05
 _REQUEST_ID_PATTERN = re.compile(r" \(request id: \w+\)$")

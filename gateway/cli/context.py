@@ -55,7 +55,7 @@ class CliContext:
 
 
 def open_folder(data: Path) -> DataFolder:
-    """Open and lock the data folder. Raises ``CliError``, or ``DataFolderLocked``."""
+    """Open and lock the data folder. Raises ``StartupError``, or ``DataFolderLocked``."""
     try:
         return DataFolder(data)
     except OSError as error:

@@ -16,7 +16,10 @@ _MAX_SHOWN_NAMES = 5
 
 
 async def find_key_id(admin: AdminClient, name_or_id: str) -> str:
-    """Return the id of the key with this id, name, or last four characters, in this order. Raises ``CliError``."""
+    """Return the id of the key with this id, name, or last four characters, in this order.
+
+    A number that fits no key is returned as the id of a deleted key. Raises ``CliError``.
+    """
     keys = (await admin.get("keys"))["data"]
     tests: tuple[Callable[[Json], bool], ...] = (
         lambda key: str(key["id"]) == name_or_id,

@@ -1,4 +1,4 @@
-"""Prints usage with bars, credits, and the result of the ledger check."""
+"""Prints usage with bars, credits, forecasts, and the result of the ledger check."""
 # ruff: noqa: PLC0415 - rich is imported only to print a table: other commands start faster without it.
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Prints the routing of a request: candidate channels, prices, and the remaining quotas and limits."""
+"""Prints the routing of a request: steps, candidate channels, prices, and the remaining quotas and limits."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Prints one request: its fields, its attempts and its cost."""
+"""Prints one request: its fields, its attempts, its cost, and its stored bodies."""
 
 import click
 

@@ -1,1 +1,1 @@
-"""The built-in demo upstream: a real provider on a loopback port, without an account or a key."""
+"""The built-in demo upstream: a provider on a loopback port, usable without an account."""

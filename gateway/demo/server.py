@@ -57,7 +57,7 @@ class DemoUpstream:
 
     @property
     def api_key(self) -> str:
-        """Return the key that every request must carry. Each instance has its own key."""
+        """Return the key that requests must carry, apart from those for image files. Each instance has its own key."""
         return self._api_key
 
     async def start(self) -> None:
@@ -91,7 +91,7 @@ class DemoUpstream:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Reject requests without the key, and convert every error to the OpenAI API's format."""
+        """Reject requests without the key, unless for an image file. Convert errors to the OpenAI API's format."""
         authorization = request.headers.get(hdrs.AUTHORIZATION, "")
         needs_no_key = request.path.startswith(FILES_PATH)  # an image's address cannot be guessed
         if not needs_no_key and not hmac.compare_digest(

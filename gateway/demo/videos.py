@@ -1,6 +1,7 @@
 """The demo's videos: ``/v1/videos``, with progress by the clock. Every video is a four-second sample clip.
 
-A job's id contains its request and time, and nothing else is stored: a restarted demo still knows every job.
+A job's id contains its model, size, length and time. Only deletions are stored, in memory: a restarted demo still knows
+every job.
 """
 
 import math

@@ -10,13 +10,13 @@ class BodyCollector(Protocol):
     """Collects the bodies of a request that are kept.
 
     Attributes:
-        error: the error with which the request ended; None: none, or the request runs.
+        error: the error with which the request ended; None without one, and while the request runs.
     """
 
     error: GatewayError | None
 
     def note_request(self, body: bytes | bytearray) -> None:
-        """Take the request's body. Later calls change nothing."""
+        """Take the request's body, unless there is one already."""
 
     def note_answer(self, body: bytes, media_type: str) -> None:
         """Take a complete answer."""

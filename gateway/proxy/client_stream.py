@@ -1,4 +1,4 @@
-"""The interface for writing a stream to the client, implemented by ``server/responses.py``."""
+"""The interface for writing a stream to the client. ``server/responses.py`` implements it; others wrap that."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -156,7 +156,7 @@ class Proxy:
         """Run ``send(attempt)`` on the request's channels, one after another, until a provider answers.
 
         ``client`` is the client's stream, if any, to which the place in a queue is sent.
-        Raises the ``ProviderError`` to show to the client, or ``NoHealthyChannel`` if no channel is free.
+        Raises the ``ProviderError`` to show to the client, ``NoHealthyChannel``, or another error of ``send``.
         """
         if self.broken_off:
             raise _make_shutdown_error()  # ``check_running``, without its call
@@ -199,7 +199,10 @@ class Proxy:
             targets.affinity.note_answered(attempt, self.load_balancer.now)
 
     async def _load_prompt_media(self, ctx: RequestContext, attempt: Attempt) -> None:
-        """Fetch the media URLs in the prompt. Raises ``UnsupportedByProvider``, which names the field."""
+        """Fetch the media URLs in the prompt.
+
+        Raises ``UnsupportedByProvider``, which names the field, ``RequestTooLarge``, ``Overloaded``.
+        """
         if self._prompt_media is not None:
             fetching = self._prompt_media.load(ctx, attempt)
             await attempt.wait_for(fetching, attempt.timeouts.total_s, self.timer)

@@ -57,7 +57,7 @@ class ProviderAnswer:
 async def open_response(proxy: Proxy, attempt: Attempt) -> HttpResponse:
     """Send the request, and return the response once its headers have arrived.
 
-    Raises ``ProviderError``, also for a wrong type.
+    Raises ``ProviderError``, also if the answer has a wrong media type.
     """
     inference, timeouts = attempt.translator.inference, attempt.timeouts
     # The upload of files may take longer than the provider's first event, and so may an image.

@@ -192,7 +192,7 @@ def find_conversation(
 
 
 def has_earlier_turn(inference: InferenceRequest) -> bool:
-    """Return whether a message follows the first one that is not a system message.
+    """Return whether the first message that is not a system message is followed by another one.
 
     If so, the conversation began before this request.
     """

@@ -83,7 +83,8 @@ async def change_keys(
 ) -> Channel:
     """Change the keys of a channel. ``change`` returns the changed channel and the key that it concerns.
 
-    That key is tested if requests may use it. Raises ``NotFound``, ``Conflict``, and the errors of ``change``.
+    That key is tested if requests may use it; all keys are if the channel is held. Raises ``NotFound``, ``Conflict``,
+    and the errors of ``change``.
     """
     changed_key = ""
 

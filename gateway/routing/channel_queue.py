@@ -255,8 +255,8 @@ class ChannelQueue:
     def _group(self, tickets: Sequence[Ticket]) -> list[list[Ticket]]:
         """Divide ``tickets`` by their models, in the order in which the models should be loaded.
 
-        Once another model is overdue, the loaded model keeps only those of its requests that waited when it was loaded,
-        and those no longer than its turn: every model has its turn.
+        Once another model is overdue, the loaded model serves only those of its requests that waited when it was
+        loaded, and only until its turn ends. Its other requests come last.
         """
         tickets_by_model: dict[str, list[Ticket]] = {}
         for ticket in tickets:

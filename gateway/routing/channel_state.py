@@ -286,7 +286,7 @@ class ChannelState:
     def find_obstacle_beyond_places(
         self, endpoint_key: EndpointKey, account_id: int, now_s: float
     ) -> tuple[Obstacle, float] | None:
-        """Return why the channel is unavailable although a place is free; None if only a place is missing."""
+        """Return an obstacle other than a missing place, and its seconds; None if the channel lacks at most a place."""
         obstacle = self.find_obstacle(endpoint_key, account_id, now_s)
         if obstacle is None or obstacle[0] != "full":
             return obstacle

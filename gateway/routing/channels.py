@@ -1,7 +1,8 @@
 """The channel service: channels of the configuration file and those added at run time, else the discovered ones.
 
-When a method that changes a channel returns, the catalog and the load balancer use the change, and the models are
-synchronized. Running requests keep the channel configuration with which they began.
+When a method that changes a channel returns, the catalog and the load balancer use the change. After ``add`` and
+``edit``, a synchronized channel's models have been listed anew. Running requests keep the channel configuration with
+which they began.
 """
 
 import asyncio

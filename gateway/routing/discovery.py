@@ -22,7 +22,7 @@ LOCAL_DETAILS_TIMEOUT_S = 2.0
 
 
 def find_keyed_channels(environ: Mapping[str, str]) -> list[Channel]:
-    """Return a synchronized channel for every provider whose usual key variable is set."""
+    """Return a synchronized channel for each provider whose key variable is set, and whose address is usable."""
     return [
         Channel(provider.slug, provider.slug, base_url, (key,), sync=True, origin="environment")
         for provider in PROVIDERS.values()

@@ -109,7 +109,10 @@ class KeptResponses:
         return self._check_found(await self._store.find_response(response_id), account_id)
 
     async def load(self, response: KeptResponse, loan: Loan) -> KeptResponse | None:
-        """Return a response with its body, whose memory is borrowed with ``loan``. None if it is gone or unreadable."""
+        """Return a response with its body, whose memory is borrowed with ``loan``. None if it is gone or unreadable.
+
+        Raises ``RequestTooLarge``, ``Overloaded``.
+        """
         async with self._loading:
             loaded_responses = await self._load([response], loan, items=False)
         return loaded_responses[0] if loaded_responses else None
@@ -202,6 +205,7 @@ class KeptResponses:
         Raises:
             NotFound: an earlier response is missing, or a response cannot be read.
             RequestTooLarge: the conversation needs too much memory.
+            Overloaded: other requests have borrowed the memory.
         """
         chain = await self._store.list_chain(last.id, MAX_TURNS + 1)
         if (

@@ -46,7 +46,7 @@ _make_measured_balance = defer_function("routing.measured_balance:MeasuredBalanc
 
 @frozen
 class RetrySettings:
-    """Limits for retries.
+    """Settings for retries, failover, the affinity of conversations, and balancing.
 
     Attributes:
         retry_ratio: maximum share of retries among the running requests.
@@ -81,7 +81,7 @@ class LoadBalancer:
     Args:
         clock: returns seconds of a monotonic clock.
         rng: returns a random number from 0 to below 1.
-        settings: limits for retries; a reload of the configuration replaces them.
+        settings: a reload of the configuration replaces them.
         shared: the channel limits shared with other gateways; None in a single process.
         unix_clock: returns Unix seconds, for the times of errors.
 

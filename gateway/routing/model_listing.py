@@ -31,9 +31,10 @@ async def fetch_models(
     timeout_s: float = LISTING_TIMEOUT_S,
     details_timeout_s: float = DETAILS_TIMEOUT_S,
 ) -> list[ModelInfo]:
-    """Return a provider's models under callers' names. Keys are tried in order. Raises ``ProviderError``.
+    """Return a provider's models under the ids that clients use.
 
-    Servers that say more of a model elsewhere are asked for that, too, for at most ``details_timeout_s``.
+    If the provider rejects a key, the next one is tried. Servers that describe a model elsewhere are asked for that,
+    too, for at most ``details_timeout_s``. Raises ``ProviderError``.
     """
     provider = PROVIDERS[channel.provider]
     if provider.models_path is None:

@@ -346,7 +346,7 @@ def _find_endpoint(
 
 
 def _keep_able_targets(targets: list[Target], inference: InferenceRequest) -> list[Target]:
-    """Keep the channels that can serve the request as it is. Raises ``InvalidRequest`` without such a channel."""
+    """Keep the channels that can serve the request as it is. Raises ``InvalidRequest`` if all of them cannot."""
     if inference.video is not None and inference.video.remix_of is not None:
         targets = _keep_original(targets, inference.video.remix_of)
     able_targets, refused_targets = [], []

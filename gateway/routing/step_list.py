@@ -1,4 +1,4 @@
-"""The targets of a request for a route: its steps are tried one after another, each for the causes that it takes."""
+"""The targets of a request for a route. Its steps are tried in order, a later one only after a cause that it takes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # the router imports this module when a request names a route
 class StepList(TargetList):
     """The targets of all steps of a route that a request may use, of which one step at a time is open.
 
-    A request goes on to a later step only for a cause that this step takes, and never back. Each later step keeps one
-    of the attempts, so that an earlier step with many channels cannot use up all of them.
+    A request goes on to a later step only for a cause that the later one takes, and never back. Each later step keeps
+    one of the attempts, so that an earlier step with many channels cannot use up all of them.
 
     Args:
         options: the targets of all steps; those that are not in ``targets`` cannot serve this request.

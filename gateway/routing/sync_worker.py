@@ -36,7 +36,6 @@ class ChannelRetrier:
         self._channels = channels
 
     async def run(self) -> None:
-        """Retry regularly, forever."""
         while True:
             await asyncio.sleep(RETRY_EVERY_S)
             await self._channels.retry()

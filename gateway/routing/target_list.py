@@ -294,7 +294,10 @@ class TargetList:
         return self.targets
 
     def leave_room(self) -> None:
-        """Restrict a low-priority request to healthy channels with spare places. Raises ``NoHealthyChannel``."""
+        """Restrict a low-priority request to channels with spare places or a queue, and without failures.
+
+        Raises ``NoHealthyChannel`` if there is no spare place and no queue.
+        """
         self._patient = True
         shared_limits = self.load_balancer.shared
         with_room = [

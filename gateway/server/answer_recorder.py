@@ -96,7 +96,7 @@ class AnswerRecorder:
         self._media_type = media_type
 
     def add(self, data: bytes) -> None:
-        """Take a piece of a stream. If the answer, or all that are being recorded, get too large, drop the whole answer."""
+        """Take a piece of a stream. Drop the answer if it, or all that are being recorded together, get too large."""
         if self._is_unwanted:
             return
         self._size += len(data)

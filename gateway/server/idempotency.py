@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: a request with a key runs once; a repeated request gets the same response."""
+"""``Idempotency-Key``: a request with a key runs once; a repeated one gets the same response. Streams are exempt."""
 
 import asyncio
 from hashlib import sha256
@@ -76,8 +76,8 @@ class IdempotencyKey:
     async def begin_or_replay(self, inference: InferenceRequest) -> web.Response | None:
         """Return the stored response if the same request ran before. Otherwise record its start and return None.
 
-        Nothing is recorded for a stream. Raises ``InvalidRequest`` for a malformed key, and the errors of
-        ``IdempotencyService.begin``.
+        Nothing is recorded for a stream. Raises ``InvalidRequest`` for a malformed key, ``RateLimited``, and the errors
+        of ``IdempotencyService.begin``.
         """
         if not self.is_named:
             return None

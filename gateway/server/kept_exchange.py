@@ -73,7 +73,7 @@ class KeptExchange:
         only_failed: keep them only if the request or one of its attempts fails.
 
     Attributes:
-        error: the error with which the request ended; None: none, or the request runs.
+        error: the error with which the request ended; None without one, and while the request runs.
         has_failure: whether a part of the request has failed, such as a response of a session.
         goes_on: whether the request has begun something that may fail later, such as a video.
         loss: why nothing is kept; None if something may be.
@@ -103,7 +103,7 @@ class KeptExchange:
         self.loss: LossReason | None = None
 
     def note_request(self, body: bytes | bytearray) -> None:
-        """Take the request's body. Later calls change nothing."""
+        """Take the request's body, unless there is one already."""
         if not self._request and self._take(len(body)):
             self._request = bytes(body)
 
@@ -131,7 +131,7 @@ class KeptExchange:
         self._media_type = media_type
 
     def add(self, data: bytes) -> None:
-        """Take a piece of a stream: called for every event."""
+        """Take a piece of a stream. If the answer gets too large, or the memory for bodies is full, keep nothing."""
         size = len(data)
         self._size += size
         memory = self._memory

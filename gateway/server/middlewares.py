@@ -130,7 +130,7 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
 
 @web.middleware
 async def error_responses(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Convert every exception to an error response in the API format of the client."""
+    """Convert exceptions to error responses in the client's API format. Raises ``ConnectionError`` if it has left."""
     try:
         return await handler(request)
     except Exception as error:  # noqa: BLE001 - every bug ends here
@@ -184,7 +184,7 @@ def _reads_stream(request: web.Request) -> bool:
 
 
 async def delay_unknown_key(request: web.Request) -> None:
-    """Delay the response to an unknown key if the client's address has sent many unknown keys."""
+    """Delay the response to an unknown key if the client's address has sent many. Raises ``RateLimited``."""
     if any(name in request.headers for name in _KEY_HEADERS) or "key" in request.query:
         await request.app[SERVICES].auth.unknown_keys.delay_request(find_client_ip(request))
 
@@ -354,7 +354,7 @@ def _find_limit(request: web.Request, operation: Operation) -> int:
 async def parse_form(
     request: web.Request, handler: Handler, parse: Callable[[ReceivedForm], InferenceRequest]
 ) -> web.StreamResponse:
-    """Parse a multipart body into ``ctx.inference``; return the answer of ``handler``, after which its files go."""
+    """Parse a multipart body into ``ctx.inference``; return the answer of ``handler``. Then close the form's files."""
     active, services = request[INFERENCE], request.app[SERVICES]
     active.form = reader = open_form(request)
     try:

@@ -387,7 +387,10 @@ class GatewayRunner(web.AppRunner):
             await asyncio.get_running_loop().connect_accepted_socket(cast("Any", self.server), connection)
 
     def _stop_accepting(self) -> None:
-        """Stop accepting. New connections stay queued in the kernel, where the next gateway takes systemd's socket."""
+        """Stop accepting. New connections stay queued in the kernel.
+
+        If systemd holds the socket, the next gateway accepts them.
+        """
         loop = asyncio.get_running_loop()
         for site in self.sites:
             server = cast("asyncio.Server | None", site._server)  # noqa: SLF001 - TCPSite has no other way to its sockets

@@ -50,8 +50,8 @@ async def read_sized_json(
 ) -> tuple[dict[str, Any], int, bool]:
     """Read a body of at most ``limit`` bytes, which ``exchange`` keeps.
 
-    Return its JSON object, its size, and whether it contains ``mention``. Raises ``UnsupportedMediaType``, or the
-    errors of ``read_json``.
+    Return its JSON object, its size, and whether it contains ``mention``. Raises ``UnsupportedMediaType``,
+    ``RequestTooLarge``, ``RequestTimeout``, ``InvalidRequest`` and, without memory to decompress it, ``Overloaded``.
     """
     encoding = _check_type(request)
     if encoding in _COMPRESSED_ENCODINGS and CALLER not in request and ACTOR not in request:

@@ -13,7 +13,7 @@ from gateway.server.active_inference import ActiveInference
 async def check_request(active: ActiveInference) -> None:
     """Check a request with a budget, or of a key with ``loops``.
 
-    Raises ``InvalidRequest``, ``BudgetExceeded``, ``SessionEnded``, ``LoopDetected`` and ``StoreUnavailable``.
+    Raises ``LoopDetected``, and the errors of ``apply_budget``.
     """
     if BUDGET_HEADER in active.request.headers:
         await apply_budget(active)
@@ -27,7 +27,7 @@ def make_budget_refusal(reason: str) -> InvalidRequest:
 
 
 async def apply_budget(active: ActiveInference) -> None:
-    """Put the budget in a request's header into force. A request that would be refused anyway stores no budget.
+    """Put the budget in a request's header into force. A request without quota left stores no budget.
 
     Raises ``InvalidRequest``, ``BudgetExceeded``, ``SessionEnded``, ``StoreUnavailable``, ``QuotaExceeded`` and
     ``RateLimited``.

@@ -36,7 +36,10 @@ def parse_sequence_number(text: str | None) -> int | None:
 
 
 async def send_response_events(request: web.Request, stream: ResumableStream, text: str | None) -> web.StreamResponse:
-    """Send the events after the one with the sequence number ``text``. Raises ``InvalidRequest``."""
+    """Send the events after the one with the sequence number ``text``.
+
+    Raises ``InvalidRequest``, ``ClientDisconnected``.
+    """
     sequence = parse_sequence_number(text)
     after = 0 if sequence is None else await find_position(stream, sequence)
     return await send_events(request, stream, after, numbered=False, param=STARTING_AFTER)

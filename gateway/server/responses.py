@@ -1,7 +1,7 @@
 """Responses whose head goes out together with the body in one write, whole or as event streams.
 
-aiohttp's own responses are slower, and send the head of a stream separately. Inference responses use these classes; all
-others use aiohttp's. A stream writes its chunks directly to the transport, because one call of aiohttp's coroutine
+aiohttp's own responses are slower, and send the head of a stream separately. Inference responses use these classes;
+most others use aiohttp's. A stream writes its chunks directly to the transport, because one call of aiohttp's coroutine
 ``StreamResponse.write`` per event is too slow. A large response is aiohttp's own, with a timeout for clients that stop
 reading.
 """
@@ -159,8 +159,9 @@ async def add_common_headers(request: web.Request, response: web.StreamResponse)
 def build_common_headers(request: web.Request) -> dict[str, str]:
     """Build the headers common to all responses.
 
-    They have the request id, the caller's rate limits, and how the request was routed: attempts, conversation, route,
-    adapted fields and the time in a queue.
+    They have the request id, the headers that were set in the context, the caller's rate limits, what is left of the
+    strictest spending limit, and how the request was routed: attempts, conversation, route, adapted fields and the time
+    in a queue.
     """
     ctx = request.get(CONTEXT) or RequestContext(make_request_id())
     is_anthropic = request.path.startswith(ANTHROPIC_PATHS)

@@ -1,7 +1,7 @@
-"""Copies of a route's requests for a shadow model. Their answers are read to the end and dropped.
+"""Copies of a route's requests for a shadow model. Their answers are compared with those of callers, and dropped.
 
 A copy is sent once its request is answered completely, with its own account, reservation and row. It has one attempt,
-uses only spare places of channels, and is not waited for, apart from a shutdown.
+and uses only spare places of channels. No request waits for it, but a shutdown does.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class ShadowRequests:
     async def _find_caller(self, services: Services) -> Caller:
         """Return the account that pays, with the first of its keys that can be used; both are made if needed.
 
-        Raises ``GatewayError`` if there is none and none can be made.
+        Raises ``GatewayError`` if no key can be used, or none can be made.
         """
         api_keys, name = services.auth.api_keys, services.live_config.effective.config.routing.shadow_account
         known_caller = api_keys.find_caller(self._key_id)

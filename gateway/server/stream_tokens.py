@@ -32,7 +32,7 @@ def make_token(request: web.Request, stream_id: str) -> tuple[str, int]:
 def find_stream_caller(request: web.Request, authorization: str | None) -> Caller | None:
     """Return the caller with a stream's token, or on whose behalf another node asks; None for other requests.
 
-    Raises ``InvalidApiKey``.
+    Raises ``InvalidApiKey``, ``KeyDisabled``, ``KeyExpired``.
     """
     if authorization is None:
         return find_asking_caller(request) if NODE_KEY in request.query else None
@@ -41,7 +41,10 @@ def find_stream_caller(request: web.Request, authorization: str | None) -> Calle
 
 
 def find_token_caller(request: web.Request, token: str) -> Caller:
-    """Return the caller whose key made ``token`` for the stream in the path. Raises ``InvalidApiKey``."""
+    """Return the caller with whose key ``token`` was made, for the stream in the path.
+
+    Raises ``InvalidApiKey``, ``KeyDisabled``, ``KeyExpired``.
+    """
     services, match = request.app[SERVICES], _TOKEN.fullmatch(token)
     stream_id = request.match_info.get("id", "")
     caller = None

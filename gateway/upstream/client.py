@@ -160,7 +160,10 @@ class RequestHead:
 
 
 class RequestHeadBuilder:
-    """Builds heads, and caches a bounded number of their origins."""
+    """Builds the heads of requests, and caches their origins.
+
+    At ``MAX_ORIGINS`` origins, those without idle connections are dropped.
+    """
 
     def __init__(self) -> None:
         self._origins: dict[tuple[str, str, int, str | None], Origin] = {}

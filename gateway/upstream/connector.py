@@ -51,7 +51,10 @@ class Connector:
         self._context: ssl.SSLContext | None = None
 
     async def dial(self, origin: Origin, connection: Connection) -> None:
-        """Connect ``connection`` to ``origin``. Raises ``ProviderBadResponse`` or ``TimeoutError``."""
+        """Connect ``connection`` to ``origin``.
+
+        Raises ``ProviderBadResponse``, ``ResourcesExhausted``, ``TimeoutError``.
+        """
         try:
             if origin.scheme == "https" and self._context is None:
                 self._context = self._open_tls_context()

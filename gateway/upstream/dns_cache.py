@@ -14,7 +14,7 @@ _Key = tuple[str, int]
 
 
 async def resolve(host: str, port: int) -> Sequence[AddrInfoType]:
-    """Resolve a name with the system's resolver. Raises ``OSError``."""
+    """Resolve a name with the system's resolver. Raises ``OSError``, or ``ValueError`` for an invalid name."""
     loop = asyncio.get_running_loop()
     return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
 

@@ -60,7 +60,10 @@ class HttpResponse(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     async def read(self, limit: int) -> bytes:
-        """Return the whole body. Raises ``ProviderBadResponse`` if it breaks off or exceeds ``limit`` bytes."""
+        """Return the whole body.
+
+        Raises ``ProviderBadResponse`` if it breaks off or exceeds ``limit`` bytes, or the error passed to ``abort``.
+        """
         ...
 
     async def pump(self, sink: Sink) -> PumpResult:
@@ -87,7 +90,7 @@ class HttpClient(Protocol):
     """Sends requests to providers."""
 
     async def send(self, http_request: HttpRequest) -> HttpResponse:
-        """Send a request and wait for the headers. Raises ``ProviderBadResponse``, ``ProviderTimeout``.
+        """Send a request and wait for the headers. Raises ``ProviderError``.
 
         Redirects are not followed. If a reused connection ends before any response byte, an idempotent request is sent
         again over a new connection; for other requests see ``StaleConnection``. A request with ``once`` gets a new

@@ -97,7 +97,7 @@ class SafeFetcher:
     async def fetch(
         self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
     ) -> bytes:
-        """Return a whole file. Raises ``ProviderBadResponse`` or ``ProviderTimeout``. Their messages name no address.
+        """Return a whole file. Raises ``ProviderError``, whose message names no address.
 
         At most ``MAX_REDIRECTS`` redirects are followed, each checked separately. A chain that has left the trusted
         origin does not become trusted again by leading back.
@@ -119,8 +119,8 @@ class SafeFetcher:
     async def open(self, file_request: FileRequest) -> FetchedFile:
         """Return a file once its headers have arrived. Redirects are followed as in ``fetch``.
 
-        Raises ``ProviderContentGone`` for 404 and 410, ``FileRefused`` for other unexpected statuses, else
-        ``ProviderBadResponse`` or ``ProviderTimeout``.
+        Raises ``ProviderContentGone`` for 404 and 410, ``FileRefused`` for other unexpected statuses, else another
+        ``ProviderError``.
         """
         try:
             async with asyncio.timeout(file_request.connect_s):

@@ -132,7 +132,7 @@ class StepWalk:
 
 
 def _build_inference(model: str, operation: Operation, traits: RequestTraits) -> InferenceRequest:
-    """Return a request with ``traits.prompt_tokens`` tokens of text. Each byte of it reserves a token, as in any text."""
+    """Return a request with ``traits.prompt_tokens`` tokens of text. As with any text, each byte reserves a token."""
     chars = traits.prompt_tokens * CHARS_PER_TOKEN
     output = MAX_RESERVED_OUTPUT if OPERATIONS[operation].output_limit else 0
     return InferenceRequest(

@@ -19,7 +19,7 @@ DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS = 20, 100
 
 
 async def post_batch(request: web.Request) -> web.Response:
-    """``POST /v1/batches``: create a batch from a file of requests. Raises ``InvalidRequest``."""
+    """``POST /v1/batches``: create a batch from a file of requests."""
     check_no_budget(request)
     new_batch = parse_batch(await read_json(request))
     wish = parse_keep_wish(request.headers.getall(KEEP_HEADER, ()))

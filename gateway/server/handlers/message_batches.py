@@ -22,7 +22,7 @@ DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS = 20, 1000
 
 
 async def post_message_batch(request: web.Request) -> web.Response:
-    """``POST /v1/messages/batches``: create a batch from a list of requests. Raises ``InvalidRequest``."""
+    """``POST /v1/messages/batches``: create a batch from a list of requests."""
     check_no_budget(request)
     headers = parse_anthropic_headers(request.headers)
     requests = parse_requests(await read_json(request, exact=True))

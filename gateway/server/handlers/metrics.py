@@ -38,7 +38,10 @@ async def get_metrics(request: web.Request) -> web.Response:
 
 
 async def _check_access(request: web.Request) -> None:
-    """Raise an error unless the client may read the metrics: ``NotFound``, ``Forbidden`` or ``InvalidApiKey``."""
+    """Raise an error unless the client may read the metrics.
+
+    Raises ``NotFound``, ``Forbidden``, ``InvalidApiKey`` or, after many wrong tokens, ``RateLimited``.
+    """
     settings = request.app[SERVICES].live_config.config.metrics
     if settings.token and _has_token(request, settings.token):
         return

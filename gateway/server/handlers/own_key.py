@@ -1,7 +1,7 @@
 """``/v1/key``: what a key can ask about itself: its limits, what is left of them, and what it has used.
 
-A key sees its own figures only. It learns whether limits of its account apply as well and, with
-``show_account``, what is left of those.
+A key sees its own figures. It learns whether limits of its account apply as well and, with ``show_account``, also what
+is left of those.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -199,9 +199,9 @@ def _to_usd(nanos: int | None) -> float | None:
 
 
 async def admit_quoted(active: ActiveInference) -> None:
-    """Admit a request at the prices of its quote, with what the quote holds. Raises ``QuoteNotValid``.
+    """Admit a request at the prices of its quote, with what the quote holds.
 
-    A refused request leaves the hold to the next one.
+    A refused request leaves the hold to the next one. Raises ``QuoteNotValid``, and the errors of ``admit_held``.
     """
     ctx, billing = active.context, active.services.billing
     holds = billing.open_holds()

@@ -41,7 +41,7 @@ async def get_response(request: web.Request) -> web.StreamResponse:
     """``GET /v1/responses/{id}``: the response; with ``stream=true``, as a stream of events.
 
     With ``starting_after``, the stream has the events after that ``sequence_number``. Raises ``InvalidRequest`` if a
-    parameter is malformed, and ``StreamInterrupted`` if those events are not kept.
+    parameter is malformed, ``NotFound``, and ``StreamInterrupted`` if those events are not kept.
     """
     streamed = _FLAG_VALUES.get(request.query.get("stream", "false"))
     if streamed is None:
@@ -89,7 +89,10 @@ def _forget_stream(request: web.Request) -> None:
 
 
 async def get_input_items(request: web.Request) -> web.Response:
-    """``GET /v1/responses/{id}/input_items``: the input of the response, paginated. Raises ``InvalidRequest``."""
+    """``GET /v1/responses/{id}/input_items``: the input of the response, paginated.
+
+    Raises ``InvalidRequest`` if a parameter is malformed, and ``NotFound``.
+    """
     limit, order = request.query.get("limit", str(DEFAULT_PAGE_ROWS)), request.query.get("order", "desc")
     if limit not in _LIMIT_TEXTS:
         raise InvalidRequest(f"'limit' must be a whole number from 1 to {MAX_PAGE_ROWS}", param="limit")
@@ -152,7 +155,10 @@ async def _find_kept_response(request: web.Request, loan: Loan | None = None) ->
 async def _ask_owner(
     request: web.Request, method: Literal["GET", "POST", "DELETE"] = "GET", subpath: str = ""
 ) -> bytes:
-    """Forward the request to the channel that created the response, within the caller's quota. Raises ``NotFound``."""
+    """Forward the request to the channel that created the response, as one of the caller's concurrent requests.
+
+    Raises ``NotFound``, ``RateLimited``, ``ProviderError``.
+    """
     services, caller, response_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
     owner = await services.routing.response_owners.find(response_id, caller.account.id)
     channel = None if owner is None else _find_channel(request, owner.channel)

@@ -35,8 +35,8 @@ _ID = re.compile(rf"{STREAM_PREFIX}([0-9a-f]{{24}})(?:\.([0-9a-f]{{16}}))?", re.
 async def get_stream(request: web.Request) -> web.StreamResponse:
     """``GET /v1/streams/{id}``: the events after ``after`` or ``Last-Event-ID``, or the description as JSON.
 
-    A stream that ended with its process has one error event, which says so. Raises ``NotFound`` and
-    ``InvalidRequest``.
+    A stream that ended with its process has one error event, which says so. Raises ``NotFound``, ``InvalidRequest``
+    and, if the stream is at another node, the errors of ``pass_on``.
     """
     services, stream = request.app[SERVICES], _find_stream(request)
     if RESPONSE_AFTER in request.query and ASKING_NODE in request:
@@ -61,7 +61,10 @@ async def _send_response_events(request: web.Request) -> web.StreamResponse:
 
 
 async def delete_stream(request: web.Request) -> web.StreamResponse:
-    """``DELETE /v1/streams/{id}``: cancel the request if it runs, and delete the events. Raises ``NotFound``."""
+    """``DELETE /v1/streams/{id}``: cancel the request if it runs, and delete the events.
+
+    Raises ``NotFound`` and, if the stream is at another node, the errors of ``pass_on``.
+    """
     services, stream = request.app[SERVICES], _find_stream(request)
     if stream is None:
         if (node := _find_other_node(request)) is not None:
@@ -79,7 +82,8 @@ async def delete_stream(request: web.Request) -> web.StreamResponse:
 async def post_token(request: web.Request) -> web.StreamResponse:
     """``POST /v1/streams/{id}/token``: a token with which a browser reads or cancels this stream.
 
-    Raises ``NotFound``, and ``Forbidden`` if the request itself has such a token.
+    Raises ``NotFound``, ``Forbidden`` if the request itself has such a token and, if the stream is at another node, the
+    errors of ``pass_on``.
     """
     if STREAM_TOKEN in request:
         raise Forbidden("A token of a stream makes no other one", should_retry=False)

@@ -93,7 +93,7 @@ async def delete_video(request: web.Request) -> web.Response:
 
 
 async def get_content(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/videos/{id}/content``: the video file, or a range of it. Raises ``NotFound`` or ``InvalidRequest``."""
+    """``GET /v1/videos/{id}/content``: the video file or another ``variant``, or a range of it."""
     check_dates(request)
     services, job = request.app[SERVICES], await _get_job(request)
     variant = request.query.get("variant", "video")
