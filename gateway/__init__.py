@@ -2,7 +2,7 @@
 
 One request:  server.middlewares (request id, errors, key, body, quota: billing reserves) -> server.handlers.inference
               -> proxy.failover -> routing.load_balancer picks a channel -> formats translate
-              -> upstream sends -> proxy.stream forwards events unchanged -> billing.settlement charges and records.
+              -> upstream sends -> proxy.stream forwards events -> billing.settlement charges and records.
 
 Packages, lowest first; a package imports only from lower ones (``tests/architecture/test_layers.py``):
 

@@ -1,7 +1,7 @@
 """The errors of a request. ``error_status.py`` maps their codes to HTTP statuses.
 
-An error is raised at any depth and turned into a response in one place: ``server/middlewares.py`` before the first
-byte, ``proxy/failover.py`` after it.
+An error is raised at any depth. Before the first byte, ``server/middlewares.py`` turns it into a response; after it,
+``proxy/stream.py`` makes it the last event of the stream.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -23,7 +23,7 @@ class GatewayError(Exception):
     """An error with a code, from which the public error object is built.
 
     Attributes:
-        message: one sentence for the client; never a provider's address or a secret: keys are masked here.
+        message: one sentence for the client, without a provider's address. Keys of known forms are masked here.
         param: the request field at fault, as a path (``messages[0].role``), or None.
         retry_after_s: seconds to wait, sent as ``Retry-After``; None if the wait is unknown.
         should_retry: False if waiting cannot help (``x-should-retry: false``); None leaves it to the client.

@@ -92,7 +92,9 @@ NO_COPY = CopyOrigin()
 
 @attrs.define(eq=False)
 class RequestContext:
-    """Everything that is known about one request. The table names what sets each field.
+    """Everything that is known about one request. The table names what sets each field of a client's inference request.
+
+    Classes of their own set most fields for lines of batches, responses of a realtime session, and copies.
 
     =====================  ===================================================================================
     ``id``                 ``request_context``
@@ -103,7 +105,7 @@ class RequestContext:
     ``client_request_id``  ``ActiveInference``
     ``inference``          ``parse_request`` or ``parse_form``; ``quota`` or the video submission completes it
     ``read_at``            ``parse_request`` or ``parse_form``
-    ``attribution``        ``parse_request`` or ``parse_form``, ``LineRequest``
+    ``attribution``        ``parse_request`` or ``parse_form``; a budget's header may set the session
     ``target_list``        ``quota``; for a video job, its handler
     ``reservation``        ``QuotaService``
     ``permit``             ``QuotaService``
@@ -115,7 +117,7 @@ class RequestContext:
     ``queued_s``           ``QueueWait``
     ``reported_place``     ``QueueWait``
     ``record``             ``Settlement``; for a video job, its submission
-    ``headers``            ``CrossOrigin``, then ``warn``
+    ``headers``            ``CrossOrigin``, then ``warn`` and functions that add their own
     ``batch``              ``LineRequest``
     ``loan``               ``MemoryBudget``
     ``route``              as ``attribution``; for a video job, its handler

@@ -18,7 +18,7 @@ class ShortLived(Protocol):
     async def remove(self, kind: str, name: bytes) -> bool: ...
 
     async def count_values(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Return the number of a key's values, the number of all values, and the earliest expiry in Unix ms.
+        """Count the values of a kind. Return a key's number, the number of all, and the earliest expiry in Unix ms.
 
         The expiry is that of the key's values if it has any, else of all values; 0 without any value.
         """
@@ -60,7 +60,7 @@ class MemoryValues:
         return entry is not None and entry.expires_ms > self._clock() * 1000
 
     async def count_values(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Return the number of a key's values, the number of all values, and the earliest expiry in Unix ms.
+        """Count the values of a kind. Return a key's number, the number of all, and the earliest expiry in Unix ms.
 
         The expiry is that of the key's values if it has any, else of all values; 0 without any value.
         """

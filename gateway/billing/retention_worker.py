@@ -1,4 +1,4 @@
-"""Deletes old request rows and old traffic sums in small steps, because other writers have to wait."""
+"""Deletes old request rows, sums and budgets of sessions in small steps, because other writers have to wait."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ class RetentionWorker:
     Args:
         write_queue: rows that are not stored yet. No row is deleted while it fails: a row whose commit was not
             confirmed is written again, and that write must find the stored row.
-        keep_days: returns how long rows are kept; 0: forever.
+        keep_days: returns how long requests are kept; 0: forever, except those that sessions have refused.
         retire_limits: deletes sums of limits that are old at a time in Unix seconds; returns their number.
         retire_sessions: deletes budgets of sessions without requests that were set before a time in Unix milliseconds;
             returns their number.

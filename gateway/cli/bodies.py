@@ -1,4 +1,4 @@
-"""The ``bodies`` commands: what is kept of requests, its export and its deletion."""
+"""The ``bodies`` commands: what is kept of requests, its export and deletion, and a signed statement."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 from typing import Any

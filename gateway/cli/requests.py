@@ -1,4 +1,4 @@
-"""The ``requests`` commands: list, follow and export the request log."""
+"""The ``requests`` commands: list, show, follow and export the request log."""
 
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 

@@ -18,7 +18,7 @@ MAX_LISTED = 1_000
 
 
 class ActiveRequest(Protocol):
-    """The interface of an active request, implemented by its handler."""
+    """The interface through which the registry lists and cancels an active request."""
 
     @property
     def context(self) -> RequestContext: ...

@@ -1,4 +1,4 @@
-"""The interface for writing a stream to the client. ``server/responses.py`` implements it; others wrap that."""
+"""The interface for writing a stream to the client. ``server/responses.py`` implements it for HTTP."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -30,7 +30,7 @@ def _count_bytes(share: MemoryShare) -> int:
 
 
 class StreamRequest(Protocol):
-    """The request that makes a stream, implemented by its handler."""
+    """The request that makes a stream. ``server/recorded_stream.py`` implements it."""
 
     @property
     def context(self) -> RequestContext: ...
