@@ -79,7 +79,7 @@ class ProviderMembers:
         """Update the member's role and account from the claims; return the member.
 
         A change ends all sessions of the member. Raises ``Forbidden`` if the member is disabled or the claims give no
-        role.
+        role or account.
         """
         if current_member.status != "active":
             raise Forbidden(DISABLED_TEXT, should_retry=False)

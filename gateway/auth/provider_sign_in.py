@@ -89,8 +89,8 @@ class ProviderSignIn:
         """Handle the authorization response.
 
         Return the flow, and the new session; None instead of a session if an identity was linked. Raises ``Forbidden``
-        if the provider or the gateway refuses the sign-in, ``RateLimited``, ``ProviderBadResponse``, and ``NotFound``
-        for an unknown ``name``.
+        if the provider or the gateway refuses the sign-in, ``RateLimited``, ``ProviderBadResponse``, ``NotFound`` for
+        an unknown ``name``, and the errors of ``ProviderMembers.admit``.
         """
         provider = self._get(name)
         flow = self._flows.open(cookie)

@@ -25,7 +25,10 @@ _KEY_NAME = must(
 
 @frozen
 class ChannelKeySpec:
-    """A key of a channel. A new ``key`` replaces the provider's and keeps name and status; a null ``name`` removes the name."""
+    """A key of a channel.
+
+    A new ``key`` replaces the provider's and keeps name and status. A null ``name`` removes the name.
+    """
 
     key: str | None = attrs.field(default=None, repr=False, metadata=API_KEY)
     name: str | None = attrs.field(default=None, metadata=_KEY_NAME)

@@ -45,7 +45,10 @@ def measure_references(items: Any, bodies_by_id: Mapping[str, Body]) -> int:
 
 
 def replace_references(items: list[Any], bodies_by_id: Mapping[str, Body]) -> list[Any]:
-    """Return ``items`` with references replaced by items of ``bodies_by_id``. Raises ``NotFound`` for any other."""
+    """Return ``items`` with references to own items replaced by those of ``bodies_by_id``; others stay.
+
+    Raises ``NotFound`` if an own item is missing there.
+    """
     new_items = []
     for index, item in enumerate(items):
         item_id = _read_reference(item)

@@ -149,7 +149,8 @@ class ResponseOwners:
 
         The second result is the request's addition to a conversation kept by the gateway; None if it continues none.
 
-        Raises ``NotFound`` if the response is unknown or another account's, and the errors of ``KeptResponses.extend``.
+        Raises ``NotFound`` if the response is unknown, another account's or at another channel than the request's, and
+        the errors of ``KeptResponses.extend``.
         """
         previous = inference.body.get("previous_response_id")
         if previous is None:

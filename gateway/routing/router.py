@@ -200,7 +200,7 @@ class Router:
         """Keep the channels at which ``caller`` may use the model: those with a price, if the caller needs one.
 
         Counting tokens is free, so it needs a price only if every unpriced model is refused. Raises ``ModelNotPriced``
-        if no channel is left.
+        if the caller needs a price and no channel has one.
         """
         is_free_count = OPERATIONS[operation].counts_only and self.pricing.unpriced != "refuse"
         if is_free_count or not self.pricing.refuses_unpriced(caller):
@@ -251,7 +251,7 @@ class Router:
         return configured.fill_from(built_in) if configured else built_in or UNKNOWN_CAPABILITY
 
     def list_models(self, caller: Caller) -> list[ModelInfo]:
-        """List the models and aliases that a caller may use, by id."""
+        """Return the models, aliases and routes that a caller may use, sorted by id."""
         models = self.catalog.list_models(caller) if caller.may_use_group else []
         if self.routes:
             models = self._add_routes(models, caller)

@@ -42,7 +42,7 @@ def find_origin(request: web.Request) -> str:
 
 
 def is_secure(request: web.Request) -> bool:
-    """Return whether the browser uses TLS, to the gateway or to a trusted proxy."""
+    """Return whether the browser uses TLS: to the gateway, to a trusted proxy, or according to ``base_url``."""
     if request.secure:
         return True
     services = request.app[SERVICES]

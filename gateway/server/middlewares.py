@@ -222,7 +222,7 @@ def _name_key(request: web.Request, secret: str) -> str:
 
 
 def _make_key_error(request: web.Request, authorization: str | None) -> InvalidApiKey:
-    """Return the error for missing or unknown credentials; the message names the header that has them."""
+    """Return the error for missing, malformed or unknown credentials. Its message says where they are, or belong."""
     if authorization is None:
         header_example = _KEY_HEADER_EXAMPLES.get(find_error_format(request), "Authorization: Bearer sk-…")
         return InvalidApiKey(f"No API key: send '{header_example}'", should_retry=False)

@@ -369,7 +369,7 @@ def check_settings(
 
 
 def _check_priced(settings: wire.Event, settings_field: str, channel: Channel) -> None:
-    """Raise ``InvalidRequest`` for a field that changes the price, such as a tool that the provider runs."""
+    """Raise ``InvalidRequest`` for a field that changes the price, such as a hosted tool, if the channel forbids it."""
     fields = PROVIDERS[channel.provider].priced_fields
     try:
         check_spelling(settings, {fold_name(name): name for name in fields})

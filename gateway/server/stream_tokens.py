@@ -61,7 +61,10 @@ def find_token_caller(request: web.Request, token: str) -> Caller:
 
 
 def find_asking_caller(request: web.Request) -> Caller:
-    """Return the caller on whose behalf another node of the cluster asks for a stream. Raises ``InvalidApiKey``."""
+    """Return the caller on whose behalf another node of the cluster asks for a stream.
+
+    Raises ``InvalidApiKey``, or ``InvalidRequest`` for a malformed actor.
+    """
     services, key_id = request.app[SERVICES], request.query.get(NODE_KEY, "")
     peers = services.admin.peers
     if peers is None or not peers.is_signed(request) or not key_id.isascii() or not key_id.isdecimal():

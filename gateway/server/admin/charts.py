@@ -111,8 +111,9 @@ class Charts:
     """What charts of one period show.
 
     ``before`` sums the period of the same length that ended when this one began. If this one is not over, ``before``
-    ends as many steps after its own beginning as have passed of this one. ``speed`` is null for a selection that has no histograms. ``speed_since`` is since when durations are
-    known. ``speed_until_now`` is false while newer requests wait to be summed.
+    ends as many steps after its own beginning as have passed of this one. ``speed`` is null for a selection that has
+    no histograms. ``speed_since`` is since when durations are known. ``speed_until_now`` is false while newer requests
+    wait to be summed.
     """
 
     object: Literal["charts"] = "charts"

@@ -73,7 +73,7 @@ def resolve(schema: Schema, document: Mapping[str, Any]) -> Schema:
 
 
 def _find_object(schema: Schema, document: Mapping[str, Any]) -> Schema | None:
-    """Return the object in a schema: itself, a list's items, or the first alternative; None if there is none."""
+    """Return the object in a schema: itself, the one of its items or values, or of an alternative; None without one."""
     schema = resolve(schema, document)
     if "properties" in schema:
         return schema
