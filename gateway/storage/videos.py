@@ -197,7 +197,10 @@ class VideoRepository:
         return is_dropped
 
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
-        """Claim due jobs on which no live process works, longest due first, without their prompts."""
+        """Claim due jobs on which no live process works, longest due first, without their prompts.
+
+        Raises ``StoreUnavailable`` also while a replaced database may lack the last states of jobs.
+        """
         values: Values = {"now_ms": claim.now_ms, "full": sorted(claim.full_channels)}
         has_due, claim_query = _FIND_DUE[claim.fetching], _CLAIM_DUE[claim.fetching]
         if claim.channels is not None:
@@ -215,6 +218,8 @@ class VideoRepository:
 
         async def work(connection: AsyncConnection) -> list[VideoJob]:
             rows = (await connection.execute(claim_query, values)).all()
+            # A replaced database may say of a job that another node has finished that its submission was interrupted.
+            self.check_found(found=False)
             return [parse_video(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_INDEX], row[-1]))]
 
         return await self._database.write(work)

@@ -6,8 +6,10 @@ import attrs
 import pytest
 from sqlalchemy import Engine, event, select
 
+from gateway.cluster.kept.kept_changes import ChangeFile
 from gateway.cluster.kept.restore import restore_changes
-from gateway.domain.video import VideoJob
+from gateway.domain.video import Claim, VideoJob
+from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database
 from gateway.storage.kept_videos import KeptVideo, build_state, parse_state
 from gateway.storage.schema import deliveries, requests, usage_days, video_prompts, videos
@@ -100,6 +102,21 @@ async def test_a_job_whose_process_ended_while_it_was_submitted_is_free(shared_p
         await restore_changes(database, "", "me:2")
         found = await VideoRepository(database).find(CREATED.id)
         assert found == attrs.evolve(SUBMITTING, owner="", due_ms=SUBMITTING.updated_ms)
+
+
+async def test_no_node_claims_a_job_before_all_have_restored(shared_postgres: SharedPostgres) -> None:
+    """The job was finished by another node, which has not restored it yet."""
+    async with open_lacking(shared_postgres, use(submit), use(nothing)) as database:
+        restoring = [True]
+        database.keep_changes(ChangeFile(None, lambda: "", lambda: "", find_restoring=lambda: restoring[0]))
+        store = VideoRepository(database)
+        long_after = NOW + 1_000_000
+        claim = Claim("us:1", long_after, duration_ms=1_000, max_jobs=9, max_per_channel=9, fetching=False)
+        with pytest.raises(StoreUnavailable):
+            await store.claim_due(claim)
+        assert list((await list_jobs(store)).values()) == [SUBMITTING]
+        restoring[0] = False
+        assert [job.id for job in await store.claim_due(claim)] == [CREATED.id]
 
 
 async def play(database: Database, number: int, stage: int) -> None:
