@@ -3,19 +3,21 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import asyncpg
 import pytest
 import structlog
-from sqlalchemy import Connection, MetaData, insert
+from sqlalchemy import Connection, MetaData, insert, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import gateway.storage.migrations.online  # noqa: F401 - else the first older database has conditions of indexes with casts
 from gateway.doctor.postgres_check import check_server
 from gateway.storage.database import Database, DatabaseStartupError
+from gateway.storage.migrations import backfill
+from gateway.storage.migrations.backfill import run_part
 from gateway.storage.migrations.run import list_created_tables
 from gateway.storage.postgres.address import NODE_PREFIX, Address
 from gateway.storage.postgres.database import open_address
@@ -45,6 +47,11 @@ from tests.support.any_user import AnyUser
 asyncio.run(open_address(Address(sys.argv[1]), AnyUser(), None, None))
 """
 """The program of a process that upgrades a database."""
+PEOPLE = (
+    {"end_user": "ada", "session": "", "tags": "team=x"},
+    {"end_user": "bob", "session": "", "tags": ""},
+    {"end_user": "ada", "session": "", "tags": "team=y"},
+)
 _REVISION = "SELECT version_num FROM alembic_version"
 _UNFINISHED = "SELECT count(*) FROM cluster WHERE starts_with(name, 'unfinished ')"
 _SHAPE = {
@@ -68,23 +75,27 @@ async def url(shared_postgres: SharedPostgres) -> str:
     return await make_older_database(await shared_postgres.get_server())
 
 
-async def make_older_database(server: PostgresServer) -> str:
+async def make_older_database(
+    server: PostgresServer, revision: str = OLDER, people: Sequence[Mapping[str, str]] = ({},)
+) -> str:
+    """Make a database with a request of each of ``people``; return its URL."""
     made = await server.make_database()
     await server.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public", made.rpartition("/")[2])
     engine = create_async_engine(made.replace("postgresql://", "postgresql+asyncpg://"))
     async with engine.begin() as connection:
-        await connection.run_sync(make_older)
+        await connection.run_sync(make_older, revision, people)
     await engine.dispose()
     return made
 
 
-def make_older(connection: Connection) -> None:
-    migrate(connection, OLDER)
+def make_older(connection: Connection, revision: str, people: Sequence[Mapping[str, str]]) -> None:
+    migrate(connection, revision)
     tables = MetaData()
     tables.reflect(connection, only=["requests"])
     requests = tables.tables["requests"]
-    row = build_request_row(make_row("older"))
-    connection.execute(insert(requests), [{name: value for name, value in row.items() if name in requests.c}])
+    for number, attribution in enumerate(people):
+        row = build_request_row(make_row(f"older{number}", **attribution))
+        connection.execute(insert(requests), [{name: value for name, value in row.items() if name in requests.c}])
     connection.exec_driver_sql(_ENTRY)
 
 
@@ -344,6 +355,69 @@ async def test_failures_count_in_hours_and_in_days(url: str, observer: asyncpg.C
         (1, hour, "failed", "upstream_timeout", 1),
         (24, hour // 24 * 24, "failed", "upstream_timeout", 1),
     ]
+
+
+def interrupt_after(parts: int, counted: list[int]) -> Callable[[Connection, str], bool]:
+    """Return a ``run_part`` that adds ``parts`` parts, and fails when it has written one more."""
+
+    def run_some(connection: Connection, revision: str) -> bool:
+        has_more = run_part(connection, revision)
+        if revision != "0054":
+            return has_more
+        counted.append(int(connection.execute(text("SELECT sum(requests) FROM failure_hours")).scalar_one() or 0))
+        if len(counted) > parts:
+            raise ConnectionError("this process has ended")
+        return has_more
+
+    return run_some
+
+
+async def test_sums_that_were_interrupted_go_on_after_their_last_part(
+    url: str, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = "UPDATE requests SET outcome = 'failed', error_code = 'upstream_timeout', sequence = 3"
+    await observer.execute(failed)
+    names = "SELECT string_agg(column_name, ', ') FROM information_schema.columns WHERE table_name = 'requests' AND "
+    others = await observer.fetchval(f"{names} column_name NOT IN ('id', 'sequence')")
+    await observer.execute(
+        f"INSERT INTO requests (sequence, id, {others}) SELECT 9 * n, 'r' || n, {others} "  # noqa: S608 - of the schema
+        "FROM requests, generate_series(1, 6) n"
+    )
+    monkeypatch.setattr(backfill, "PART_ROWS", 2)
+    counted: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(backfill, "run_part", interrupt_after(2, counted))
+        with pytest.raises(DatabaseStartupError):
+            await open_node(url)
+    assert counted == [2 * 2, 4 * 2, 6 * 2], "two requests a part, each in its hour and its day"
+    noted = "SELECT convert_from(value, 'UTF8') FROM cluster WHERE name = 'unfinished backfill 0054'"
+    assert await observer.fetchval(noted) == str(9 * 3)
+    await (await open_node(url)).close()
+    assert [row["requests"] for row in await observer.fetch("SELECT requests FROM failure_hours")] == [7, 7]
+    assert await observer.fetchval(_UNFINISHED) == 0
+
+
+async def test_sums_of_users_that_are_made_in_parts_are_those_of_one_part(
+    shared_postgres: SharedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = []
+    for part_rows in (1, 100):
+        monkeypatch.setattr(backfill, "PART_ROWS", part_rows)
+        url = await make_older_database(await shared_postgres.get_server(), "0032", PEOPLE)
+        await (await open_node(url)).close()
+        connection = await asyncpg.connect(url)
+        found = [
+            await connection.fetch(f"SELECT * FROM {table} ORDER BY kind, name, day")  # noqa: S608 - our own name
+            for table in ("subject_usage", "subject_counts")
+        ]
+        sums.append([[tuple(row) for row in rows] for rows in found])
+        await connection.close()
+    assert sums[0] == sums[1]
+    usage, counts = sums[0]
+    assert [row[:2] + row[3:4] for row in counts] == [("tag", "", 1), ("tag", "team", 2), ("user", "", 2)]
+    assert {(row[0], row[3]): row[6] for row in usage} == {
+        ("tag", "x"): 1, ("tag", "y"): 1, ("user", "ada"): 2, ("user", "bob"): 1,
+    }  # fmt: skip
 
 
 async def test_an_upgrade_ends_if_its_server_falls_silent() -> None:

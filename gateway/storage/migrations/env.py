@@ -10,6 +10,6 @@ context.configure(
     target_metadata=metadata,
     transactional_ddl=False,
     render_as_batch=True,
-    defers_indexes=context.config.attributes.get("defers_indexes", False),
+    is_in_use=context.config.attributes.get("is_in_use", False),
 )
 context.run_migrations()

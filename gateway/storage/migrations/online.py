@@ -16,7 +16,7 @@ class OnlineOperations(PostgresqlImpl):
     """What Alembic does in PostgreSQL. Alembic registers the class when it is defined.
 
     A new column has its final type at once. Widening the column later would rewrite a table with millions of rows, and
-    block all statements that use the table. With the option ``defers_indexes`` an index of a table with rows becomes a
+    block all statements that use the table. With the option ``is_in_use`` an index of a table with rows becomes a
     row of the table ``cluster``, from which ``storage/postgres/migration.py`` builds the index without a lock on the
     table.
     """
@@ -26,7 +26,7 @@ class OnlineOperations(PostgresqlImpl):
     def add_column(self, table_name: str, column: sa.Column[Any], **options: Any) -> None:
         _widen(column)
         super().add_column(table_name, column, **options)
-        if self.context_opts.get("defers_indexes"):
+        if self.context_opts.get("is_in_use"):
             self._execute(_HURRY)
 
     def create_table(self, table: sa.Table, **options: Any) -> None:
@@ -43,13 +43,13 @@ class OnlineOperations(PostgresqlImpl):
         self._execute(PUT_ROW, name=f"{UNFINISHED}{index.name}", value=statement.encode())
 
     def drop_index(self, index: sa.Index, **options: Any) -> None:
-        if self.context_opts.get("defers_indexes"):
+        if self.context_opts.get("is_in_use"):
             self._execute(DELETE_ROW, name=f"{UNFINISHED}{index.name}")
             options["if_exists"] = True
         super().drop_index(index, **options)
 
     def _is_deferred(self, index: sa.Index) -> bool:
-        if index.unique or index.table is None or not self.context_opts.get("defers_indexes"):
+        if index.unique or index.table is None or not self.context_opts.get("is_in_use"):
             return False
         has_rows = sa.select(sa.exists(sa.select(sa.literal(1)).select_from(sa.table(index.table.name))))
         return bool(self._execute(has_rows).scalar_one())

@@ -20,9 +20,12 @@ def upgrade(connection: Connection) -> None:
 
 
 def upgrade_once(connection: Connection) -> None:
-    """Run the next migration, and leave its indexes of tables with rows for later: see ``OnlineOperations``."""
+    """Run the next migration while other nodes use the database.
+
+    Leave its indexes of tables with rows (``online.py``) and its sums of stored requests (``backfill.py``) for later.
+    """
     steps = open_scripts()._upgrade_revs  # noqa: SLF001 - see ``_run``
-    _run(connection, lambda revision, _: steps("+1", revision), defers_indexes=True)
+    _run(connection, lambda revision, _: steps("+1", revision), is_in_use=True)
 
 
 def downgrade(connection: Connection, revision: str) -> None:
@@ -51,11 +54,11 @@ def _configure() -> Config:
     return config
 
 
-def _run(connection: Connection, list_steps: Any, *, defers_indexes: bool = False) -> None:
+def _run(connection: Connection, list_steps: Any, *, is_in_use: bool = False) -> None:
     """Run migrations like the functions of ``alembic.command``, but without loading all of them anew each time."""
     config = _configure()
     config.attributes["connection"] = connection
-    config.attributes["defers_indexes"] = defers_indexes
+    config.attributes["is_in_use"] = is_in_use
     scripts = open_scripts()
     with EnvironmentContext(config, scripts, fn=list_steps):
         scripts.run_env()

@@ -1,13 +1,15 @@
 """Upgrades the schema of a PostgreSQL database while nodes of the previous version continue to use it.
 
 Each migration is a transaction of its own, and none waits long for the lock of a table: whatever needs the table later
-waits behind it. Columns and indexes do not hold up a large table either (``storage/migrations/online.py``). The next
-start resumes an upgrade that was interrupted.
+waits behind it. Columns and indexes do not hold up a large table either (``storage/migrations/online.py``), and sums of
+all requests are made in many transactions (``storage/migrations/backfill.py``). The next start resumes an upgrade that
+was interrupted.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import chain, cycle, repeat
 from typing import TypeVar
 
@@ -24,7 +26,7 @@ from gateway.storage.postgres.functions import create_functions
 from gateway.storage.postgres.hosts import Connection as Driver
 from gateway.storage.postgres.lock_numbers import UPGRADE_LOCK
 from gateway.storage.postgres.sole_user import WRITE_ALONE
-from gateway.storage.postgres.unfinished import DELETE_ROW, LIST_UNFINISHED, PUT_ROW, UNFINISHED
+from gateway.storage.postgres.unfinished import DELETE_ROW, LIST_UNFINISHED, PUT_ROW, UNFINISHED, UNFINISHED_BACKFILL
 from gateway.storage.postgres.upgrade_waits import WaitLog, watch
 from gateway.storage.postgres.values import widen_columns
 from gateway.storage.schema_upgrade import check_schema, upgrade_schema
@@ -141,8 +143,11 @@ async def _upgrade_beside_others(connection: AsyncConnection, name: str) -> None
     while await _retry(connection, run_next, "tables"):
         pass
     await _retry(connection, finish, "functions")
-    for index, statement in await _list_unfinished(connection):
-        await _build_index(connection, index, statement)
+    for row_name, statement in await _list_unfinished(connection):
+        if row_name.startswith(UNFINISHED_BACKFILL):
+            await _backfill(connection, row_name.removeprefix(UNFINISHED_BACKFILL))
+        else:
+            await _build_index(connection, row_name, statement)
     log.info("store_migrated", schema=schema.REVISION)
 
 
@@ -162,6 +167,15 @@ async def _create_rest(connection: AsyncConnection) -> None:
     await create_functions(connection)
     # Running nodes read this row with each beat.
     await connection.execute(PUT_ROW, {"name": "oldest", "value": schema.OLDEST.encode()})
+
+
+async def _backfill(connection: AsyncConnection, revision: str) -> None:
+    """Fill the tables of a migration, which only nodes of this version use once they have started."""
+    from gateway.storage.migrations.backfill import run_part  # noqa: PLC0415 - see ``migrate``
+
+    log.info("store_backfill_started", schema=revision)
+    while await _retry(connection, partial(connection.run_sync, run_part, revision), "backfill"):
+        pass
 
 
 async def _build_index(connection: AsyncConnection, row_name: str, statement: str) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 from alembic import op
 
+from gateway.storage.migrations.backfill import backfill
+
 revision = "0033"
 down_revision = "0032"
 branch_labels = None
@@ -12,7 +14,6 @@ depends_on = None
 
 _DAY_MS = 86_400_000
 _MAX_VALUES, _MAX_TAG_NAMES = 10_000, 100
-_BATCH_ROWS = 1_000
 _KEY = ("kind", "name", "day", "value", "account_id", "key_id")
 _SUMS = (
     "requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms",
@@ -22,8 +23,7 @@ _LIST_ROWS = sa.text(f"""
 SELECT sequence, settled_ms / {_DAY_MS} AS day, account_id, key_id, end_user, session, tags, 1 AS requests,
     CASE WHEN outcome IN ('completed', 'client_closed', 'cancelled') THEN 0 ELSE 1 END AS failed,
     prompt_tokens, completion_tokens, cached_tokens, cost_nanos, total_ms, saved_nanos
-FROM requests WHERE sequence > :after AND (end_user != '' OR session != '' OR tags != '')
-ORDER BY sequence LIMIT {_BATCH_ROWS}
+FROM requests WHERE sequence > :after AND sequence <= :last AND (end_user != '' OR session != '' OR tags != '')
 """)  # noqa: S608 - our own words
 _ADD_SUMS = sa.text(
     f"INSERT INTO subject_usage ({', '.join((*_KEY, *_SUMS))}) "  # noqa: S608 - our own words
@@ -62,7 +62,7 @@ def upgrade() -> None:
         sa.Column("max_values", sa.Integer, nullable=False),
         sqlite_with_rowid=False,
     )
-    _sum_up_rows()
+    backfill(revision, add_part, end)
 
 
 def downgrade() -> None:
@@ -70,19 +70,20 @@ def downgrade() -> None:
     op.drop_table("subject_usage")
 
 
-def _sum_up_rows() -> None:
-    connection = op.get_bind()
-    after = -1
-    while rows := connection.execute(_LIST_ROWS, {"after": after}).mappings().all():
-        connection.execute(
-            _ADD_SUMS,
-            [
-                {**{name: row[name] for name in (*_KEY[4:], *_SUMS, "day")}, "kind": kind, "name": name, "value": value}
-                for row in rows
-                for kind, name, value in _list_subjects(row)
-            ],
-        )
-        after = rows[-1]["sequence"]
+def add_part(connection: sa.Connection, after: int, last: int) -> None:
+    """Add the rows of these sequences to the sums."""
+    rows = connection.execute(_LIST_ROWS, {"after": after, "last": last}).mappings().all()
+    additions = [
+        {**{name: row[name] for name in (*_KEY[4:], *_SUMS, "day")}, "kind": kind, "name": name, "value": value}
+        for row in rows
+        for kind, name, value in _list_subjects(row)
+    ]
+    if additions:
+        connection.execute(_ADD_SUMS, additions)
+
+
+def end(connection: sa.Connection) -> None:
+    """Count the values that have sums."""
     connection.execute(_COUNT_VALUES)
     connection.execute(_COUNT_NAMES)
 

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from gateway.storage.migrations.backfill import backfill
+
 revision = "0054"
 down_revision = "0053"
 branch_labels = None
@@ -10,16 +12,18 @@ depends_on = None
 
 _HOUR_MS = 3_600_000
 # One statement for both spans, because nodes store failures meanwhile: those would count in one of the two only.
-_SUM_ROWS = f"""
+_ADD_ROWS = sa.text(f"""
 INSERT INTO failure_hours (span, hour, account_id, key_id, model, channel, outcome, code, requests)
 SELECT span, settled_ms / ({_HOUR_MS} * span) * span, account_id, key_id,
     CASE WHEN attempts = 0 AND error_code IN ('model_not_found', 'model_not_allowed', 'model_not_priced')
         THEN '' ELSE model END,
     coalesce(channel, ''), outcome, coalesce(error_code, ''), count(*)
 FROM requests CROSS JOIN (SELECT 1 AS span UNION ALL SELECT 24) spans
-WHERE outcome NOT IN ('completed', 'client_closed', 'cancelled')
+WHERE sequence > :after AND sequence <= :last AND outcome NOT IN ('completed', 'client_closed', 'cancelled')
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
-"""  # noqa: S608 - our own number
+ON CONFLICT (span, hour, account_id, key_id, model, channel, outcome, code)
+    DO UPDATE SET requests = failure_hours.requests + excluded.requests
+""")  # noqa: S608 - our own number
 
 
 def upgrade() -> None:
@@ -56,10 +60,15 @@ def upgrade() -> None:
         sa.Column("before", sa.BigInteger, nullable=False),
         sa.Column("since_ms", sa.BigInteger),
     )
-    op.execute(sa.text(_SUM_ROWS))
+    backfill(revision, add_part)
 
 
 def downgrade() -> None:
     op.drop_table("rollups")
     op.drop_table("speed_hours")
     op.drop_table("failure_hours")
+
+
+def add_part(connection: sa.Connection, after: int, last: int) -> None:
+    """Add the failures among the rows of these sequences to the sums."""
+    connection.execute(_ADD_ROWS, {"after": after, "last": last})
