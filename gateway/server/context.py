@@ -152,9 +152,13 @@ class StorageServices:
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if requests cannot be recorded at the moment."""
+        self.check_room()
+        await self.database.check_writable()
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` if new requests are refused until those that have ended are stored."""
         self.write_queue.check_room()
         self.journal.check_writable()
-        await self.database.check_writable()
 
 
 @frozen

@@ -6,25 +6,53 @@ from aiohttp import web
 
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.server.context import SERVICES
+from gateway.storage.database import Database
 
 STORE_TIMEOUT_S = 1.5
 """Time limit for the database's answer; it leaves time to answer a probe within two seconds."""
+NODE_PATIENCE_S = 5.0
+"""How many seconds a node of a cluster stays ready without the database.
+
+All nodes use one database. If they left the rotation together as soon as it restarts, or is busy, or an upgrade waits
+for a lock, a load balancer would refuse every request, though nodes serve without the database, or wait for it, for
+longer. A node that alone has lost the database should leave soon.
+"""
 
 
 class StoreCheck:
     """Checks that the database is writable. Concurrent probes share one check, even one that hangs."""
 
     def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[GatewayError | None] | None = None
+        self._failing_since_s: float | None = None
 
     async def run(self, app: web.Application) -> None:
-        task = self._task
+        """Raise ``StoreUnavailable`` unless requests can be recorded, or a node of a cluster serves without that."""
+        storage, task = app[SERVICES].storage, self._task
+        storage.check_room()
         if task is None or task.done():
-            task = self._task = asyncio.ensure_future(app[SERVICES].storage.check_writable())
+            task = self._task = asyncio.ensure_future(self._check(storage.database))
         await asyncio.wait({task}, timeout=STORE_TIMEOUT_S)
-        if not task.done():
-            raise StoreUnavailable("The store does not answer")
-        task.result()
+        error = task.result() if task.done() else StoreUnavailable("The store does not answer")
+        if error is not None and (storage.node is None or self.failing_s >= NODE_PATIENCE_S):
+            raise error
+
+    @property
+    def failing_s(self) -> float:
+        """For how many seconds no check has succeeded."""
+        since_s = self._failing_since_s
+        return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
+
+    async def _check(self, database: Database) -> GatewayError | None:
+        """Return why the database cannot be written to; None if it can."""
+        if self._failing_since_s is None:
+            self._failing_since_s = asyncio.get_running_loop().time()
+        try:
+            await database.check_writable()
+        except GatewayError as error:
+            return error
+        self._failing_since_s = None
+        return None
 
     async def close(self, _app: web.Application) -> None:
         if self._task is not None:
@@ -49,7 +77,7 @@ async def get_health(_request: web.Request) -> web.Response:
 
 
 async def get_readiness(request: web.Request) -> web.Response:
-    """``GET /readyz`` (readiness): 503 if draining, if the store is not writable or if no channel is available."""
+    """``GET /readyz`` (readiness): 503 if draining, if requests are not recorded or if no channel is available."""
     services = request.app[SERVICES]
     problems = []
     if services.drain.leaving or not services.drain.open:

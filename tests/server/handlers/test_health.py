@@ -1,11 +1,14 @@
 """What a supervisor asks, and what it is told while the gateway ends."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
 
+from gateway.errors import StoreUnavailable
 from gateway.server.context import SERVICES, StorageServices
+from gateway.server.handlers.health import CHECK
 from tests.support.gateway import CHAT, HELLO, channel, channels
 from tests.support.raw_client import connect, hello, post, read_answer
 from tests.support.scripted_upstream import (
@@ -130,7 +133,7 @@ async def test_a_supervisor_is_answered_in_time_whatever_the_store_does(
             asked += 1
             await going_on.wait()
 
-        monkeypatch.setattr(StorageServices, "check_writable", lambda _: hang())
+        monkeypatch.setattr(gateway.app[SERVICES].storage.database, "check_writable", hang)
         for _ in range(3):
             async with gateway.client.get(f"{gateway.url}/readyz") as response:
                 assert response.status == 503
@@ -144,12 +147,62 @@ async def test_a_supervisor_is_answered_in_time_whatever_the_store_does(
                         break
 
 
+async def fail_to_write() -> None:
+    raise StoreUnavailable("The gateway's store cannot be written to")
+
+
+@pytest.mark.parametrize("check", [fail_to_write, asyncio.Event().wait])
+async def test_a_node_stays_ready_while_its_database_is_away_for_a_moment(
+    gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch, check: Callable[[], Awaitable[None]]
+) -> None:
+    """Or no node of a cluster were ready whenever the database restarts."""
+    health = "gateway.server.handlers.health"
+    monkeypatch.setattr(f"{health}.STORE_TIMEOUT_S", 0.05)
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(channels([up]))
+        storage = gateway.app[SERVICES].storage
+
+        async def probe() -> int:
+            async with gateway.client.get(f"{gateway.url}/readyz") as response:
+                return response.status
+
+        with monkeypatch.context() as away:
+            away.setattr(storage.database, "check_writable", check)
+            assert await probe() == 503
+            monkeypatch.setattr(StorageServices, "node", property(lambda _: object()))
+            monkeypatch.setattr(f"{health}.NODE_PATIENCE_S", 3600.0)
+            assert [await probe() for _ in range(3)] == [200] * 3
+            away.setattr(f"{health}.NODE_PATIENCE_S", 0.0)
+            assert await probe() == 503
+            away.setattr(f"{health}.NODE_PATIENCE_S", 3600.0)
+            storage.write_queue.failing = True
+            assert await probe() == 503, "what the node itself refuses"
+            storage.write_queue.failing = False
+
+
+async def test_each_absence_of_the_database_counts_from_its_beginning(
+    gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(channels([up]))
+        check = gateway.app[CHECK]
+        with monkeypatch.context() as away:
+            away.setattr(gateway.app[SERVICES].storage.database, "check_writable", fail_to_write)
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable):
+                    await check.run(gateway.app)
+                assert (failing_s := check.failing_s) > 0
+            assert check.failing_s > failing_s
+        await check.run(gateway.app)
+        assert check.failing_s == 0
+
+
 async def test_a_gateway_ends_though_a_look_at_its_store_hangs(
     gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.server.handlers.health.STORE_TIMEOUT_S", 0.01)
     gateway = await gateway_with({})
-    monkeypatch.setattr(StorageServices, "check_writable", lambda _: asyncio.Event().wait())
+    monkeypatch.setattr(gateway.app[SERVICES].storage.database, "check_writable", asyncio.Event().wait)
     async with gateway.client.get(f"{gateway.url}/readyz") as response:
         assert response.status == 503
 
