@@ -24,7 +24,7 @@ from gateway.storage.postgres.database import open_address
 from gateway.storage.postgres.lock_numbers import UPGRADE_LOCK
 from gateway.storage.postgres.migration import list_attempts
 from gateway.storage.row_mapping import build_request_row
-from gateway.storage.schema import REVISION
+from gateway.storage.schema import OLDEST, REVISION
 from tests.support.any_user import AnyUser
 from tests.support.gateway_process import eventually
 from tests.support.postgres import PostgresServer, SharedPostgres, owning_server
@@ -188,6 +188,29 @@ HELD_UP: dict[str, tuple[Callable[[asyncpg.Connection], Awaitable[None]], str, s
     "index": (wait_at_an_index, REVISION, "SELECT count(*) > 0 FROM pg_index WHERE NOT indisvalid"),
 }
 """What holds the upgrade up; the schema that is reached by then, and what else tells that."""
+
+
+@pytest.mark.parametrize(("state", "reached"), [("live", OLDER), ("gone", "0034")])
+async def test_a_node_that_cannot_go_on_meets_no_migration_that_is_half_done(
+    url: str, observer: asyncpg.Connection, other: asyncpg.Connection, state: str, reached: str
+) -> None:
+    """A version between let it go on with its schema; this one does not."""
+    too_old = f"{int(OLDEST) - 1:04}"
+    await observer.execute(
+        "INSERT INTO nodes (id, epoch, state, url, version, schema, config_digest, started_ms) "
+        "VALUES ('a', 1, $1, '', '0.0', $2, '', 0)",
+        state,
+        too_old,
+    )
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    async with other.transaction():
+        await wait_at_a_table(other)
+        upgrade = asyncio.create_task(open_node(url))
+        await eventually(lambda: observer.fetchval(waits), WITHIN_S)
+        assert await observer.fetchval(_REVISION) == reached
+    await (await upgrade).close()
+    assert (await observer.fetchval(_REVISION), await observer.fetchval(_UNFINISHED)) == (REVISION, 0)
+    assert await observer.fetchval("SELECT convert_from(value, 'UTF8') FROM cluster WHERE name = 'oldest'") == OLDEST
 
 
 @pytest.mark.parametrize("place", HELD_UP)

@@ -55,6 +55,7 @@ _LOCKED = ("55P03", "40P01")
 _FUNCTIONS = f"{UNFINISHED}functions"
 """The row that stands for the functions of this version, which are made after the last migration."""
 
+_FIND_OLDEST_NODE = text("SELECT min(schema) FROM nodes WHERE state = 'live'")
 _LIST_TABLES = text("SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY (:names)")
 
 log = structlog.stdlib.get_logger(__name__)
@@ -86,9 +87,10 @@ async def _upgrade(connection: AsyncConnection, name: str) -> None:
     await _lock_upgrades(connection)
     async with _begin(connection):
         revision = await check_schema(connection, name)  # another node may have upgraded it meanwhile
-    if revision is None or revision < schema.OLDEST:
+        is_used = revision is not None and await _find_oldest_user(connection, revision) >= schema.OLDEST
+    if not is_used:
         await _upgrade_alone(connection, name)
-    else:
+    if is_used or await _list_unfinished(connection):
         await _upgrade_beside_others(connection, name)
     async with connection.begin():
         await connection.execute(_UNLOCK)
@@ -111,8 +113,16 @@ async def _find_driver(connection: AsyncConnection) -> Driver:
     return (await connection.get_raw_connection()).driver_connection
 
 
+async def _find_oldest_user(connection: AsyncConnection, revision: str) -> str:
+    """Return the oldest schema that is known to the database or to a live node, which a later one has let go on."""
+    if revision < schema.OLDEST:
+        return revision
+    oldest_node: str | None = (await connection.execute(_FIND_OLDEST_NODE)).scalar_one()
+    return min(revision, oldest_node or revision)
+
+
 async def _upgrade_alone(connection: AsyncConnection, name: str) -> None:
-    """Upgrade a database in one transaction, because no node of the version before may continue to use it."""
+    """Upgrade a database in one transaction, because nodes that use it are too old to go on beside this version."""
     async with _begin(connection):
         await connection.execute(WRITE_ALONE)
         if await upgrade_schema(connection, name):
