@@ -50,6 +50,8 @@ BETWEEN = 60
 WITHIN_S = 600.0
 PATIENCE = 20.0
 """A busy machine makes a run longer, and its figures are the same."""
+WAIT_S = 60.0
+"""How long a caller waits for an answer, as the callers of ``Callers`` do."""
 VIDEO_EVERY_S = 0.5
 _PATIENT: dict[str, Any] = {"first_byte_timeout_s": 30, "idle_timeout_s": 30, "total_timeout_s": 60}
 """Of channels: the providers are in this process, which waits for a processor if the machine is busy."""
@@ -266,7 +268,9 @@ class Trial:
         if status:
             raise AssertionError(f"the node ended with {status}:\n{old.err.read_text()[-2000:]}")
         old.err.rename(old.err.with_suffix(".older"))
-        self.nodes[number] = GatewayProcess(old.data, self.tables, port=port, patience=PATIENCE)
+        # Not forked off another process: the first start of that one would stop callers and providers for seconds.
+        command = ("-c", _PROGRAM, "serve")
+        self.nodes[number] = GatewayProcess(old.data, self.tables, command=command, port=port, patience=PATIENCE)
         await self.nodes[number].start()
 
     async def check_both_ways(self) -> None:
@@ -363,7 +367,7 @@ async def open_load(trial: Trial, folder: Path) -> AsyncIterator[Load]:
             url = stack.enter_context(run_proxy(place, trial.nodes))
             await wait_for_proxy(url, place / "error")
             made.append((url, Callers(url, secrets[2 + number * KEYS :][:KEYS], place / "error")))
-        capped, videos = [await stack.enter_async_context(open_caller(secret)) for secret in secrets[:2]]
+        capped, videos = [await stack.enter_async_context(open_caller(secret, WAIT_S)) for secret in secrets[:2]]
         yield Load([url for url, _ in made], [callers for _, callers in made], capped, videos)
 
 
