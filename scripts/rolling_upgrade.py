@@ -8,14 +8,15 @@ spends a key to its limit. Meanwhile the nodes are replaced by this version, one
 disabled at nodes of one version must be served and refused at nodes of the other.
 
 Exit code 1 if a request failed, if rows, charges and calls of the providers differ, or if ``gateway verify`` finds
-something at any node. At the end a node of the older version is started again, and what it says is printed. The older
-version is kept in the folder ``--keep`` for the next run. Debian's packages ``postgresql``, ``nginx-light`` and
-``caddy`` are needed.
+something at any node. At the end a node of the older version is started again, and what it says is printed. The folder
+``--keep`` keeps the older version for the next run, and in ``logs`` the logs of nodes and proxies of a run with
+failures. Debian's packages ``postgresql``, ``nginx-light`` and ``caddy`` are needed.
 """
 
 import argparse
 import asyncio
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -402,6 +403,14 @@ async def upgrade(release: Release, folder: Path, count: int, journal: str) -> l
         return wrong
 
 
+def keep_logs(folder: Path, kept: Path) -> None:
+    """Copy the logs of nodes and proxies over those of the former run that failed."""
+    kept.mkdir(parents=True, exist_ok=True)
+    for pattern in ("*.err", "*.older", "run_*/error"):
+        for log in folder.glob(pattern):
+            shutil.copy(log, kept / "-".join(log.relative_to(folder).parts))
+
+
 def main() -> None:
     """Upgrade as the command line asks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -415,6 +424,8 @@ def main() -> None:
         print(f"from {release.commit[:12]}, schema {release.schema}, to schema {REVISION}")
         set_up(release)
         wrong = asyncio.run(upgrade(release, Path(folder), asked.nodes, asked.journal))
+        if wrong and asked.keep:
+            keep_logs(Path(folder), asked.keep / "logs")
     print(f"{len(wrong)} wrong" if wrong else "no request failed, and the books agree")
     print(*wrong[:20], sep="\n")
     sys.exit(bool(wrong))
