@@ -10,7 +10,7 @@ from gateway.storage.database import Database
 
 STORE_TIMEOUT_S = 1.5
 """Time limit for the database's answer; it leaves time to answer a probe within two seconds."""
-NODE_PATIENCE_S = 5.0
+NODE_TIMEOUT_S = 5.0
 """How many seconds a node of a cluster stays ready without the database.
 
 All nodes use one database. If they left the rotation together as soon as it restarts, or is busy, or an upgrade waits
@@ -34,7 +34,7 @@ class StoreCheck:
             task = self._task = asyncio.ensure_future(self._check(storage.database))
         await asyncio.wait({task}, timeout=STORE_TIMEOUT_S)
         error = task.result() if task.done() else StoreUnavailable("The store does not answer")
-        if error is not None and (storage.node is None or self.failing_s >= NODE_PATIENCE_S):
+        if error is not None and (storage.node is None or self.failing_s >= NODE_TIMEOUT_S):
             raise error
 
     @property

@@ -170,11 +170,11 @@ async def test_a_node_stays_ready_while_its_database_is_away_for_a_moment(
             away.setattr(storage.database, "check_writable", check)
             assert await probe() == 503
             monkeypatch.setattr(StorageServices, "node", property(lambda _: object()))
-            monkeypatch.setattr(f"{health}.NODE_PATIENCE_S", 3600.0)
+            monkeypatch.setattr(f"{health}.NODE_TIMEOUT_S", 3600.0)
             assert [await probe() for _ in range(3)] == [200] * 3
-            away.setattr(f"{health}.NODE_PATIENCE_S", 0.0)
+            away.setattr(f"{health}.NODE_TIMEOUT_S", 0.0)
             assert await probe() == 503
-            away.setattr(f"{health}.NODE_PATIENCE_S", 3600.0)
+            away.setattr(f"{health}.NODE_TIMEOUT_S", 3600.0)
             storage.write_queue.failing = True
             assert await probe() == 503, "what the node itself refuses"
             storage.write_queue.failing = False
