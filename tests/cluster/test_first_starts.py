@@ -11,7 +11,6 @@ from tests.support.gateway import channel
 from tests.support.postgres import SharedPostgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-STARTS = 20
 TABLES = {"channel": [channel("http://127.0.0.1:9/v1")]}
 _STATE = """
 SELECT (SELECT count(*) FROM accounts) AS accounts, (SELECT count(*) FROM keys) AS keys,
@@ -20,11 +19,13 @@ SELECT (SELECT count(*) FROM accounts) AS accounts, (SELECT count(*) FROM keys) 
 """
 
 
-@pytest.mark.soak
-async def test_four_first_starts_at_once_make_one_cluster(tmp_path: Path, shared_postgres: SharedPostgres) -> None:
+@pytest.mark.parametrize("starts", [1, pytest.param(20, marks=pytest.mark.soak)])
+async def test_four_first_starts_at_once_make_one_cluster(
+    tmp_path: Path, shared_postgres: SharedPostgres, starts: int
+) -> None:
     server, found = await shared_postgres.get_server(), []
-    for number in range(STARTS):
-        name = f"first_{number}"
+    for number in range(starts):
+        name = f"first_{starts}_{number}"
         await server.execute(f"CREATE DATABASE {name} TEMPLATE template0")
         url = server.name_url(name)
         folder = tmp_path / str(number)

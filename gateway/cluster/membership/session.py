@@ -372,12 +372,18 @@ class NodeSession:
             await connection.add_listener(RINGS, self._on_peer_message)
             connection.add_termination_listener(self._on_notification)
             self.generation = await read_generation(connection)
-            if (newest_change := int(await connection.fetchval(_FIND_NEWEST_CHANGE))) < self._newest_change:
-                self._newest_change, self._loss_count = newest_change, self._loss_count + 1
+            if self.node.epoch:  # a database is empty before the first node registers
+                await self._check_changes(connection)
         except BaseException:
             connection.terminate()
             raise
         return connection
+
+    async def _check_changes(self, connection: Connection) -> None:
+        """Notice that the database lacks a change that this node has read."""
+        newest_change = int(await connection.fetchval(_FIND_NEWEST_CHANGE))
+        if newest_change < self._newest_change:
+            self._newest_change, self._loss_count = newest_change, self._loss_count + 1
 
     async def _take_locks(self, connection: Connection) -> None:
         """Keep out single gateways, and other processes of this node. Raises ``DatabaseInUse``."""

@@ -90,7 +90,8 @@ async def _upgrade(connection: AsyncConnection, name: str) -> None:
         is_used = revision is not None and await _find_oldest_user(connection, revision) >= schema.OLDEST
     if not is_used:
         await _upgrade_alone(connection, name)
-    if is_used or await _list_unfinished(connection):
+        revision = schema.REVISION
+    if revision != schema.REVISION or await _list_unfinished(connection):
         await _upgrade_beside_others(connection, name)
     async with connection.begin():
         await connection.execute(_UNLOCK)
