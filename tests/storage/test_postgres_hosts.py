@@ -115,11 +115,19 @@ async def test_a_client_that_leaves_and_a_connection_too_many_leave_nothing_open
 
 
 @pytest.mark.parametrize(
-    ("answer", "closed"), [(TimeoutError(), True), (asyncpg.TooManyConnectionsError("full"), False), (None, False)]
+    ("answers", "closed"),
+    [
+        ([TimeoutError()], True),
+        ([asyncpg.TooManyConnectionsError("full")], False),
+        ([None], False),
+        ([TimeoutError(), None], False),
+        ([TimeoutError(), TimeoutError()], True),
+    ],
 )
 async def test_only_a_server_that_does_not_answer_loses_its_connections(
-    *, answer: Exception | None, closed: bool
+    *, answers: list[Exception | None], closed: bool
 ) -> None:
+    """It has as many tries as there are answers."""
     host = Host("a")
     hosts = Hosts([host])
     opened = Opened(host)
@@ -133,8 +141,9 @@ async def test_only_a_server_that_does_not_answer_loses_its_connections(
 
     connecting.put_nowait(opened)
     await hosts.connect(open_connection)
-    hosts.suspect(opened, open_connection)
-    connecting.put_nowait(answer or Opened(host))
+    hosts.suspect(opened, open_connection, tries=len(answers))
+    for answer in answers:
+        connecting.put_nowait(answer or Opened(host))
     (check,) = hosts._checks.values()
     await check
     assert opened.closed is closed

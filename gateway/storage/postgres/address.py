@@ -56,9 +56,9 @@ class Address:
         used_settings["application_name"] = settings.get("application_name", self.user)
         return await self._hosts.connect(partial(self._open, used_settings))
 
-    def suspect(self, connection: asyncpg.Connection) -> None:
+    def suspect(self, connection: asyncpg.Connection, tries: int = 1) -> None:
         """Check the server of a ``connection`` whose statement takes long; see ``Hosts.suspect``."""
-        self._hosts.suspect(connection, partial(self._open, {"application_name": self.user}))
+        self._hosts.suspect(connection, partial(self._open, {"application_name": self.user}), tries)
 
     async def _open(self, settings: Mapping[str, str], host: Host) -> asyncpg.Connection:
         connection = await asyncpg.connect(

@@ -88,20 +88,31 @@ class Hosts:
         finally:
             await _abandon([task for task in tasks if task is not winner])
 
-    def suspect(self, connection: Connection, open_connection: Callable[[Host], Awaitable[Connection]]) -> None:
-        """Check the server of a ``connection`` whose statement takes long, unless a check is running."""
+    def suspect(
+        self, connection: Connection, open_connection: Callable[[Host], Awaitable[Connection]], tries: int = 1
+    ) -> None:
+        """Check the server of a ``connection`` whose statement takes long, unless a check is running.
+
+        A server that ``tries`` times in a row does not answer loses all its connections.
+        """
         host = self._connections.get(connection)
         if host is None or ((check := self._checks.get(host)) is not None and not check.done()):
             return
-        self._checks[host] = asyncio.get_running_loop().create_task(self._check(host, open_connection))
+        self._checks[host] = asyncio.get_running_loop().create_task(self._check(host, open_connection, tries))
 
-    async def _check(self, host: Host, open_connection: Callable[[Host], Awaitable[Connection]]) -> None:
-        try:
-            (await open_connection(host)).terminate()
-        except OSError as error:  # a time-out is one, too
-            self._drop(host, error)
-        except FAILURES:  # the server answers: it may only have too many connections
-            return
+    async def _check(self, host: Host, open_connection: Callable[[Host], Awaitable[Connection]], tries: int) -> None:
+        failure: OSError | None = None
+        for _ in range(tries):
+            try:
+                (await open_connection(host)).terminate()
+            except OSError as error:  # a time-out is one, too
+                failure = error
+            except FAILURES:  # the server answers: it may only have too many connections
+                return
+            else:
+                return
+        if failure is not None:
+            self._drop(host, failure)
 
     def _drop(self, host: Host, error: Exception) -> None:
         """Close all connections to a server that takes no new ones, and try it last."""

@@ -14,6 +14,11 @@ from gateway.storage.postgres.lock_numbers import UPGRADE_LOCK
 
 REPEAT_S = 30.0
 """Seconds between two log lines about one wait."""
+_TRIES = 4
+"""How often in a row a server must be silent before an upgrade ends.
+
+One silence of a server that is busy must not cost hours of building an index.
+"""
 _COLUMNS = """
 SELECT pid, application_name, coalesce(host(client_addr), 'this machine') AS place, state,
     coalesce(extract(epoch FROM clock_timestamp() - coalesce(xact_start, state_change)), 0)::bigint AS age_s
@@ -90,7 +95,7 @@ async def _watch(address: Address, driver: Connection, end: asyncio.Event) -> No
         with suppress(TimeoutError):
             await asyncio.wait_for(end.wait(), SUSPECT_S)
             return
-        address.suspect(driver)
+        address.suspect(driver, _TRIES)
         with suppress(*FAILURES):  # the server has too many connections, or is silent: ``suspect`` ends the upgrade
             connection = await address.connect(statement_timeout="3s")
             try:
