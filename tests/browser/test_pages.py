@@ -135,6 +135,41 @@ _CUT_FIELDS = """
 ).map((field) => [field.scrollWidth, field.clientWidth, field.outerHTML.slice(0, 160)])
 """
 """Fields too small for the at most 20 characters in them."""
+_MISPLACED = """
+() => {
+  const wrong = [], box = (one) => one.getBoundingClientRect();
+  const seen = (selector, within) => [...within.querySelectorAll(selector)].filter((one) => one.checkVisibility());
+  for (const fields of seen("main .fields:not(.lists)", document)) {
+    const rows = new Map();
+    for (const field of seen(":scope > .field", fields)) {
+      const [control] = seen("input:not([type=checkbox]), select, button", field);
+      if (!control || control.closest("[data-entry]") || control.matches("[data-entry-add]")) continue;
+      const top = rows.get(Math.round(box(field).top)) ?? box(control).top;
+      if (Math.abs(top - box(control).top) > 1) wrong.push(["beside the others", field.textContent.trim().slice(0, 60)]);
+      rows.set(Math.round(box(field).top), top);
+    }
+  }
+  for (const value of seen("main .stat .value", document))
+    if (box(value).height > 1.8 * parseFloat(getComputedStyle(value).fontSize)) wrong.push(["broken", value.textContent]);
+  for (const plot of seen("main .plot-area", document)) {
+    const texts = [...seen(".marks text", plot), ...seen(".rows text", plot)].map((text) => [box(text), text.textContent]);
+    for (const [index, [one, text]] of texts.entries())
+      for (const [other, name] of texts.slice(index + 1))
+        if (one.left < other.right + 2 && other.left < one.right + 2 && one.top < other.bottom && other.top < one.bottom)
+          wrong.push(["touch each other", text, name]);
+  }
+  const pen = document.createElement("canvas").getContext("2d");
+  for (const select of seen("main .filters select", document)) {
+    const style = getComputedStyle(select), text = select.selectedOptions[0]?.text ?? "";
+    pen.font = `${style.fontSize} ${style.fontFamily}`;
+    const room = select.clientWidth - 2 * parseFloat(style.paddingLeft) - 12;
+    if (text.length <= 14 && pen.measureText(text).width > room) wrong.push(["cut", text]);
+  }
+  return wrong;
+}
+"""
+"""Fields that stand lower than those beside them, figures in two lines, labels of an axis that touch each other, and
+chosen words that a filter cuts."""
 _TEXTS = """
 () => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), texts = [];
@@ -220,7 +255,8 @@ async def test_no_table_is_wider_than_its_card_and_no_page_is_heavy(
         for width in WIDTHS:
             await ada.page.set_viewport_size({"width": width, "height": 800})
             wide += [(name, width, *one) for one in await ada.page.evaluate(_WIDE_TABLES)]
-            wide += [(name, width, *one) for one in await ada.page.evaluate(_CUT_FIELDS)]
+            for measure in (_CUT_FIELDS, _MISPLACED):
+                wide += [(name, width, *one) for one in await ada.page.evaluate(measure)]
             if width == PHONE["width"]:
                 wide += [(name, width, *row) for row in await ada.page.evaluate(_TALL_ROWS)]
             if name.startswith("requests"):

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
@@ -47,6 +48,7 @@ async def show_page(page: Page, request: web.Request) -> web.StreamResponse:
         return format_fault_page(request, error)
     except web.HTTPRedirection as elsewhere:
         return web.Response(status=elsewhere.status, headers={**HEADERS, "Location": elsewhere.headers["Location"]})
+    page = attrs.evolve(page, part=data.get("part", page.part))  # an end user is not found where a tag is
     return render(request, page.template, {**data, "page": page})
 
 

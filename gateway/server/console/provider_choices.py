@@ -107,7 +107,7 @@ _HINTS: Mapping[str, str] = {
     "runway": mark("images and videos"),
     "siliconflow": mark("open models"),
     "stability": "Stable Diffusion",
-    "stepfun": "Step",
+    "stepfun": "Step LLM",
     "together": mark("open models"),
     "tokenhub": "Hunyuan",
     "vertex": mark("Gemini and Claude on Google Cloud"),

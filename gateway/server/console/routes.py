@@ -46,7 +46,7 @@ _PAGES = (
     Page("/account", "account.html", mark("Your account"), "server.console.account:load_account"),
     Page("", "overview.html", mark("Overview"), "server.console.overview:load_overview", part="overview"),
     Page("/", "overview.html", mark("Overview"), "server.console.overview:load_overview", part="overview"),
-    Page("/usage", "subject.html", mark("Usage"), "server.console.subject:load_subject", part="overview"),
+    Page("/usage", "subject.html", mark("Usage"), "server.console.subject:load_subject", part="end-users"),
     Page("/keys", "keys.html", mark("Keys"), "server.console.keys:load_keys"),
     Page("/keys/{id}", "key.html", mark("Key"), "server.console.keys:load_key"),
     Page("/requests", "requests.html", mark("Requests"), "server.console.requests:load_requests"),

@@ -23,6 +23,7 @@ async def load_subject(request: web.Request) -> Data:
         "charts": charts,
         "subject_name": end_user or tag,
         "is_user": bool(end_user),
+        "part": "end-users" if end_user else "tags",
         "hidden": {**subject, "account": account},
         "is_incomplete": charts.answer.step == "day" and await _has_other(request, charts),
     }
