@@ -26,7 +26,7 @@ _OPTIONAL_FIELDS = frozenset(
 _LOSSES = {
     "memory": "too much waited to be written",
     "size": "a body was too large",
-    "disk": "the disk could not be written",
+    "disk": "writing to the disk failed",
     "fault": "there is a fault in the gateway, see its log",
 }
 """Why nothing of a request was kept."""

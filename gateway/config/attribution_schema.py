@@ -24,7 +24,7 @@ class AttributionSection:
         ),
     )
     names: bool = attrs.field(
-        default=False, metadata=about("store the email address or name that Open WebUI sends, not the ID of its user")
+        default=False, metadata=about("store the email address or name that Open WebUI sends instead of its user ID")
     )
     tags: tuple[str, ...] = attrs.field(
         default=(ANY_TAG,),

@@ -27,12 +27,12 @@ class BodiesSection:
     max_kb: int = attrs.field(
         default=256,
         metadata=about(
-            "largest body kept whole; of a larger one the beginning and the end are kept", between(1, 16_384)
+            "largest body kept whole; only the beginning and the end of a larger one are kept", between(1, 16_384)
         ),
     )
     redact: tuple[RedactedKind, ...] = attrs.field(
         default=DEFAULT_REDACTED,
-        metadata=about('what to replace before a body is kept; "phones" and "ips" are possible, too'),
+        metadata=about('what to redact before a body is kept; "phones" and "ips" can be added'),
     )
     patterns: tuple[str, ...] = attrs.field(
         default=(),

@@ -172,7 +172,7 @@ class RoutingSection:
     trip_ratio: float = attrs.field(
         default=DEFAULT_RULES.ratio,
         metadata=about(
-            "open a circuit, too, if this share of an account's calls in the last 30 s failed (min. 20 calls)",
+            "also open a circuit if this share of an account's calls in the last 30 s failed (min. 20 calls)",
             must("above 0 and up to 1", _is_ratio),
         ),
     )

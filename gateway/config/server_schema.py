@@ -111,8 +111,7 @@ class ServerSection:
     max_connections_per_address: int = attrs.field(
         default=0,
         metadata=about(
-            "open connections of one IP address (IPv6: one /64) that is not a trusted proxy. 0: half of "
-            "max_connections",
+            "open connections per IP address (IPv6: per /64), except from trusted proxies. 0: half of max_connections",
             between(0, 1_000_000),
         ),
     )
@@ -244,15 +243,15 @@ class ClusterSection:
     url: str = attrs.field(
         default="",
         metadata=about(
-            "address at which the other nodes reach this gateway and no other, for data that only this gateway "
-            "has. Empty: the listen address; on loopback only nodes on the same machine reach it, with HTTPS none"
+            "address at which the other nodes reach this node directly, for data that only this node has. Empty: the "
+            "listen address, which other machines cannot reach on loopback, and no node can reach with HTTPS"
         ),
     )
     insecure: bool = attrs.field(
         default=False,
         metadata=about(
-            "let nodes ask nodes on other machines over plain HTTP, where anyone on the way can read the "
-            "answers; false: only at addresses that begin with https:// or are on loopback"
+            "let nodes call nodes on other machines over plain HTTP, which others on the network can read; "
+            "false: only at addresses that begin with https:// or are on loopback"
         ),
     )
     journal: Literal["disk", "store"] = attrs.field(
@@ -280,7 +279,7 @@ class RateLimitsSection:
         default="auto",
         metadata=about(
             'where rate limits are counted: "memory": in this process; "postgresql" or "valkey" (or Redis; needs '
-            'the extra valkey): on a server, which also keeps them over a restart; "auto": on the server of '
+            'the extra valkey): on a server, which also keeps the counts across a restart; "auto": on the server of '
             "rate_limits.url; without one, in the database of a cluster, or in memory"
         ),
     )

@@ -176,7 +176,7 @@ async def test_what_failed_is_told_by_name_and_the_others_are_done(site: Visited
     ada.watch.refusals = {404}
     await ada.press("Delete")
     await ada.confirm()
-    report = page.get_by_role("dialog", name="Not everything was done")
+    report = page.get_by_role("dialog", name="Some actions failed")
     await expect(report).to_contain_text("Delete: 2 of 3 rows done")
     await expect(report).to_contain_text(f"autumn 2: No key has the id {ids[1]}")
     async with page.expect_navigation():
@@ -220,7 +220,7 @@ async def test_channels_are_found_tested_drained_moved_and_deleted_together(site
     tools = page.get_by_role("region", name="Selected rows")
     await ada.press("Test", within=tools)
     await ada.confirm()
-    report = page.get_by_role("dialog", name="Not everything was done")
+    report = page.get_by_role("dialog", name="Some actions failed")
     await expect(report).to_contain_text("Test: 0 of 3 rows done")
     await expect(report.get_by_role("listitem")).to_have_count(3)
     async with page.expect_navigation():

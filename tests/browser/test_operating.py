@@ -473,7 +473,7 @@ async def test_a_limit_is_added_changed_and_deleted(site: VisitedGateway, ada: V
     await expect(form.get_by_label("Tag, or models")).to_be_hidden()
     await ada.choose("For each", "tag", within=form)
     await ada.write("Tag, or models", "team", within=form)
-    await ada.write("May spend (USD) optional", "0.5", within=form)
+    await ada.write("Spending limit (USD) optional", "0.5", within=form)
     await ada.choose("Window", "rolling:7d", within=form)
     await ada.write("Warn at (share) optional", "0.8", within=form)
     await ada.write("Time zone optional", "Europe/Atlantis", within=form)
@@ -672,7 +672,7 @@ async def test_the_loop_rule_of_a_key_is_set_by_its_fields_and_taken_back(site: 
 
     await ada.go(f"/keys/{key['id']}")
     for times, window, rule in (("5", "", (5, 300)), ("5", "60", (5, 60)), ("7", "60", (7, 60)), ("", "60", None)):
-        await ada.write("Same conversation, at most (times) optional", times)
+        await ada.write("Maximum repeats of a conversation optional", times)
         await ada.write("Within (seconds) optional", window)
         await ada.send("Save")
         assert await read_rule() == (None if rule is None else {"same_prompt": rule[0], "window_s": rule[1]})

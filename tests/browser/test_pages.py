@@ -145,18 +145,20 @@ _MISPLACED = """
       const [control] = seen("input:not([type=checkbox]), select, button", field);
       if (!control || control.closest("[data-entry]") || control.matches("[data-entry-add]")) continue;
       const top = rows.get(Math.round(box(field).top)) ?? box(control).top;
-      if (Math.abs(top - box(control).top) > 1) wrong.push(["beside the others", field.textContent.trim().slice(0, 60)]);
+      if (Math.abs(top - box(control).top) > 1) wrong.push(["lower", field.textContent.trim().slice(0, 40)]);
       rows.set(Math.round(box(field).top), top);
     }
   }
   for (const value of seen("main .stat .value", document))
-    if (box(value).height > 1.8 * parseFloat(getComputedStyle(value).fontSize)) wrong.push(["broken", value.textContent]);
+    if (box(value).height > 1.8 * parseFloat(getComputedStyle(value).fontSize))
+      wrong.push(["broken", value.textContent]);
   for (const plot of seen("main .plot-area", document)) {
-    const texts = [...seen(".marks text", plot), ...seen(".rows text", plot)].map((text) => [box(text), text.textContent]);
+    const texts = seen(".marks text, .rows text", plot).map((text) => [box(text), text.textContent]);
     for (const [index, [one, text]] of texts.entries())
-      for (const [other, name] of texts.slice(index + 1))
-        if (one.left < other.right + 2 && other.left < one.right + 2 && one.top < other.bottom && other.top < one.bottom)
-          wrong.push(["touch each other", text, name]);
+      for (const [other, name] of texts.slice(index + 1)) {
+        const beside = one.left >= other.right + 2 || other.left >= one.right + 2;
+        if (!beside && one.top < other.bottom && other.top < one.bottom) wrong.push(["touch each other", text, name]);
+      }
   }
   const pen = document.createElement("canvas").getContext("2d");
   for (const select of seen("main .filters select", document)) {

@@ -268,7 +268,7 @@ async def test_a_request_is_copied_as_code(site: VisitedGateway, ada: Visitor) -
         ("Go", ["strings.NewReader(", 'os.Getenv("GATEWAY_KEY")', '\\"model\\":\\"m\\"']),
     ):
         await ada.press(f"Copy {name}")
-        await expect(page.get_by_text("Copied, with a sample prompt").last).to_be_visible()
+        await expect(page.get_by_text("Copied with a sample prompt").last).to_be_visible()
         text = await page.evaluate("navigator.clipboard.readText()")
         assert [word for word in [*words, f"{site.url}{CHAT}"] if word not in text] == []
         if name == "Python":
@@ -295,7 +295,7 @@ async def test_what_a_request_asked_is_copied_and_taken_into_the_playground(site
     await expect(drawer.locator("[data-parameters]")).to_contain_text("temperature")
     await expect(drawer.locator("[data-parameters]")).not_to_contain_text("sailor")
     await ada.press("Copy Python", within=drawer)
-    await expect(page.get_by_text("Copied, with the prompt as it was kept").last).to_be_visible()
+    await expect(page.get_by_text("Copied with the kept prompt").last).to_be_visible()
     text = await page.evaluate("navigator.clipboard.readText()")
     assert "Answer like a sailor." in text
     compile(text, "copied.py", "exec")

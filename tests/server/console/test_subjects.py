@@ -131,7 +131,7 @@ async def test_of_too_many_end_users_the_pages_list_those_of_the_newest_days(gat
             )
         )
         _, page = await ada.open("/end-users?span=30d")
-        assert "the days from 2026-11-30 on" in page
+        assert "This list begins on 2026-11-30." in page
         links = [html.unescape(link) for link in _SUBJECT.findall(page)]
         assert links == ["/usage?end_user=ann&since=2026-11-30&until=2026-11-30"]
         _, page = await ada.open("?span=7d")
@@ -145,11 +145,11 @@ async def test_without_users_and_tags_the_pages_say_so(gateway_with: StartGatewa
         gateway = await gateway_with(site(channel(up.base_url)))
         ada = await make_administrator(gateway)
         for path, words in (
-            ("/end-users", "No end users in this time"),
-            ("/end-users?account=deleted", "No end users in this time"),
-            ("/tags", "No tags in this time"),
-            ("/tags?account=deleted", "No tags in this time"),
-            ("/tags?account=deleted&tag=team", "No tags in this time"),
+            ("/end-users", "No end users in this period"),
+            ("/end-users?account=deleted", "No end users in this period"),
+            ("/tags", "No tags in this period"),
+            ("/tags?account=deleted", "No tags in this period"),
+            ("/tags?account=deleted&tag=team", "No tags in this period"),
         ):
             status, page = await ada.open(path)
             assert (status, words in page) == (200, True), path

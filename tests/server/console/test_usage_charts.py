@@ -333,10 +333,7 @@ async def test_a_period_of_too_many_rows_is_widened_with_its_links(
 ) -> None:
     """An end user or tag with few of very many rows is not widened."""
     user, tag = "/usage?end_user=u1&span=24h&group=account", "/usage?tag=team%3Dc&span=24h&group=account"
-    widened = [
-        ("?span=1h&group=key", 3, "whole hours, from 2026-11-30 11:00"),
-        (user, 3, "whole days, from 2026-11-29"),
-    ]
+    widened = [("?span=1h&group=key", 3, "whole hours from 2026-11-30 11:00"), (user, 3, "whole days from 2026-11-29")]
     for path, max_rows, words in (*widened, (user, 70, ""), (tag, 70, "")):
         with subtests.test(path, max_rows=max_rows):
             limited_reader = partial(RowSeriesReader, max_rows=max_rows)
@@ -344,7 +341,7 @@ async def test_a_period_of_too_many_rows_is_widened_with_its_links(
             _, page = await people["ada"].open(path)
             assert ("last=" in page.partition('class="stats headlines"')[2]) == (not words)
             assert words in re.sub("<[^>]*>", "", page)
-            assert ("The numbers are those of whole" in page) == bool(words)
+            assert ("The numbers cover whole" in page) == bool(words)
             span = path.partition("span=")[2].partition("&")[0]
             assert f'<option value="{span}" selected>' in page
             assert await walk(people["ada"], path) > 10

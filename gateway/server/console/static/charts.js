@@ -181,7 +181,7 @@ class ChartPointer {
     if (isTouch && !this.moved && this.tapped !== index) {
       this.tapped = index;
       this.show(index);
-      this.tip.append(line(t("Tap again for the requests")));
+      this.tip.append(line(t("Tap again to see the requests")));
       return;
     }
     if (this.moved) this.zoom(Math.min(from, index), Math.max(from, index));

@@ -186,7 +186,7 @@ function edit(turn) {
   message.focus();
   toast(n("{count} turn removed", "{count} turns removed", removed.length), "good", () => {
     if (said !== conversation || said.length !== start) {
-      toast(t("The conversation has gone on, so this was not undone."), "bad");
+      toast(t("The conversation has continued, so this was not undone."), "bad");
       return;
     }
     for (const [gone, view] of removed) {

@@ -52,7 +52,7 @@ document.addEventListener("click", async (event) => {
       await navigator.clipboard.writeText(text);
       toast(t("Copied"));
     } catch {
-      toast(t("This browser cannot copy here. Select the text and copy it yourself."), "bad");
+      toast(t("This browser cannot copy here. Select the text and copy it manually."), "bad");
     }
   } else if (button.dataset.open) {
     document.getElementById(button.dataset.open)?.showModal();

@@ -29,9 +29,9 @@ const isMasked = () => takesMask && mask.isPainted;
 const showEditReason = () => setReason(form.elements.image, source ? "" : editReason);
 
 model.followOptions((name, options) => {
-  sizes.offer(options.sizes ?? null, t("{model} has no choice of sizes.", { model: name }));
+  sizes.offer(options.sizes ?? null, t("You cannot choose a size for {model}.", { model: name }));
   form.elements.n.max = options.max_images ?? 10;
-  editReason = options.edits === false ? t("{model} does not edit images.", { model: name }) : "";
+  editReason = options.edits === false ? t("{model} cannot edit images.", { model: name }) : "";
   showEditReason();
   takesMask = options.masks !== false;
   byId("mask-tools").hidden = byId("h-mask").hidden = !takesMask;

@@ -7,7 +7,7 @@ import { tellMs, tellUsd } from "./receipt.js";
 const LOSSES = {
   memory: t("Nothing was kept: too much data was waiting to be written."),
   size: t("Nothing was kept: a body was too large."),
-  disk: t("Nothing was kept: the disk could not be written."),
+  disk: t("Nothing was kept: writing to the disk failed."),
   store: t("Nothing was kept: too much data was waiting to be moved to the shared store."),
   fault: t("Nothing was kept: an error occurred in the gateway. See its log."),
 };

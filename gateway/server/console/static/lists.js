@@ -98,7 +98,7 @@ function showFailures(text, failed) {
   form.className = "row end";
   for (const [name, message] of failed) list.append(Object.assign(document.createElement("li"), { textContent: `${name}: ${message}`, className: "inert-text" }));
   form.append(Object.assign(document.createElement("button"), { className: "primary", textContent: t("Close") }));
-  dialog.setAttribute("aria-label", t("Not everything was done"));
+  dialog.setAttribute("aria-label", t("Some actions failed"));
   dialog.append(words, list, form);
   dialog.addEventListener("close", () => location.reload());
   document.body.append(dialog);

@@ -19,10 +19,10 @@ const RATES = {
   max_concurrency: t("Concurrent requests"),
 };
 const KEEP_RULES = {
-  none: t("of no request"),
-  on_request: t("only where a request asks for it"),
-  errors: t("of failed requests"),
-  all: t("of all requests"),
+  none: t("none"),
+  on_request: t("only if a request asks for it"),
+  errors: t("failed requests only"),
+  all: t("all requests"),
 };
 const byId = (id) => document.getElementById(id);
 const form = byId("own-key");
@@ -73,7 +73,7 @@ function showLimits(limits) {
 
 // Of which requests prompts and answers are kept.
 function tellKeepRule(rule) {
-  if (rule.startsWith("sampled:")) return t("of {share} percent of the requests", { share: tellCount(Number(rule.slice(8)) * 100) });
+  if (rule.startsWith("sampled:")) return t("{share} percent of requests", { share: tellCount(Number(rule.slice(8)) * 100) });
   return KEEP_RULES[rule] ?? rule;
 }
 

@@ -135,7 +135,7 @@ export async function showParameters(form, names) {
     const always = deaf.filter((model) => ignores(known.get(model), name, ""));
     tell(form.elements[name], deaf, models, (those) => (always.length === deaf.length
       ? t("Not used by {models}.", { models: those })
-      : t("Not used by {models} while reasoning.", { models: those })));
+      : t("Not used by {models} when reasoning is on.", { models: those })));
   }
   const bounds = found.map((one) => one?.max_output_tokens).filter(Boolean);
   form.elements.max_tokens.placeholder = bounds.length ? t("at most {count}", { count: Math.min(...bounds) }) : t("model default");

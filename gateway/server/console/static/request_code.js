@@ -73,9 +73,9 @@ document.addEventListener("click", async (event) => {
   try {
     await navigator.clipboard.writeText(WRITERS[button.dataset.copyAs](url, body ?? sample));
     toast(body
-      ? t("Copied, with the prompt as it was kept. Set GATEWAY_KEY to an API key.")
-      : t("Copied, with a sample prompt. Set GATEWAY_KEY to an API key."));
+      ? t("Copied with the kept prompt. Set GATEWAY_KEY to an API key.")
+      : t("Copied with a sample prompt. Set GATEWAY_KEY to an API key."));
   } catch {
-    toast(t("This browser cannot copy here. Select the text and copy it yourself."), "bad");
+    toast(t("This browser cannot copy here. Select the text and copy it manually."), "bad");
   }
 });

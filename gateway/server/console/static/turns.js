@@ -29,7 +29,7 @@ function addCopy(element, who, readText) {
       await navigator.clipboard.writeText(readText());
       toast(t("Copied"));
     } catch {
-      toast(t("This browser cannot copy here. Select the text and copy it yourself."), "bad");
+      toast(t("This browser cannot copy here. Select the text and copy it manually."), "bad");
     }
   });
   element.querySelector(".tools").append(button);

@@ -27,9 +27,9 @@ const showFrameReason = () => setReason(frame, frame.files.length ? "" : frameRe
 frame.addEventListener("change", showFrameReason);
 
 model.followOptions((name, options) => {
-  lengths.offer(options.seconds ?? null, t("{model} has no choice of lengths.", { model: name }));
-  sizes.offer(options.sizes ?? null, t("{model} has no choice of sizes.", { model: name }));
-  frameReason = options.references === false ? t("{model} does not start from an image.", { model: name }) : "";
+  lengths.offer(options.seconds ?? null, t("You cannot choose a duration for {model}.", { model: name }));
+  sizes.offer(options.sizes ?? null, t("You cannot choose a size for {model}.", { model: name }));
+  frameReason = options.references === false ? t("{model} cannot start from an image.", { model: name }) : "";
   showFrameReason();
 });
 
