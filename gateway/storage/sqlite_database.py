@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import structlog
-from sqlalchemy import Executable, Row, event, insert, text
+from sqlalchemy import Engine, Executable, Row, event, insert, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.util.concurrency import greenlet_spawn
 
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
@@ -135,8 +136,8 @@ class SqliteDatabase(Database):
 
     async def _read(self, statement: Executable) -> Sequence[Row[Any]]:
         try:
-            async with self._reader.connect() as connection:
-                return (await connection.execute(statement)).all()
+            # One call for connection, statement and rows: an AsyncConnection switches greenlets for each of them.
+            return await greenlet_spawn(_read_rows, self._reader.sync_engine, statement)
         except (DBAPIError, PoolTimeout, OSError) as error:
             self._record_error(error)
             log.warning("store_read_failed", error=str(error.__cause__ or error))
@@ -146,6 +147,11 @@ class SqliteDatabase(Database):
         reason = getattr(error, "orig", error)
         if isinstance(reason, sqlite3.Error) and is_damage(reason):
             self.report_damage(str(reason))
+
+
+def _read_rows(reader: Engine, statement: Executable) -> Sequence[Row[Any]]:
+    with reader.connect() as connection:
+        return connection.execute(statement).all()
 
 
 def _insert(build: Callable[[], Inserts], connection: sqlite3.Connection) -> None:
