@@ -44,7 +44,7 @@ def test_workers_run_what_one_process_has_collected(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_broken.py").write_text("import nothing_of_this_name\n")
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {Path(__file__).parents[1]}\n")
-    words = ["-p", "no:cacheprovider", "-p", "no:randomly", "-n", "2", "-c", "pytest.ini"]
+    words = ["-p", "no:schemathesis", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "2", "-c", "pytest.ini"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=tmp_path, capture_output=True, text=True, check=False
     )
