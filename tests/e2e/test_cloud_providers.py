@@ -31,12 +31,12 @@ def vertex(up: ScriptedUpstream, key: str = KEY) -> dict[str, Any]:
     return channel(f"{up.base_url}{PROJECT}", provider="vertex", api_key=key, models=list(NAMES), model_map=NAMES)
 
 
-async def test_vertex_is_asked_for_each_model_in_its_format(gateway_with: StartGateway) -> None:
+async def test_vertex_is_asked_for_each_model_in_its_format(standing_with: StartGateway) -> None:
     body = orjson.loads(
         gemini_cassettes.stream(gemini_cassettes.chunk({"text": "hi"}, reason="STOP")).split(b"data: ")[1]
     )
     async with ScriptedUpstream([answer(MESSAGE)], [answer(body)], [answer(COMPLETION)]) as up:
-        gateway = await gateway_with({"channel": [vertex(up)]})
+        gateway = await standing_with({"channel": [vertex(up)]})
         async with gateway.post(ASK, path=MESSAGES) as response:
             assert await response.json() == MESSAGE
         for model in ("g", "o"):
@@ -56,14 +56,14 @@ async def test_vertex_is_asked_for_each_model_in_its_format(gateway_with: StartG
             assert ACCOUNT["private_key"] not in str(sent.headers)
 
 
-async def test_vertex_streams_claude(gateway_with: StartGateway) -> None:
+async def test_vertex_streams_claude(standing_with: StartGateway) -> None:
     pieces = [
         anthropic_cassettes.begin("msg_1"), anthropic_cassettes.start(0, "text", text=""),
         anthropic_cassettes.text(0, "good"), anthropic_cassettes.stop(0),
         anthropic_cassettes.finish("end_turn", output_tokens=7), anthropic_cassettes.event("message_stop"),
     ]  # fmt: skip
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, pieces), LAST_CHUNK]) as up:
-        gateway = await gateway_with({"channel": [vertex(up)]})
+        gateway = await standing_with({"channel": [vertex(up)]})
         async with gateway.post({**HELLO, "model": "c", "stream": True}) as response:
             text = await response.text()
         assert '"content":"good"' in text
@@ -74,19 +74,19 @@ async def test_vertex_streams_claude(gateway_with: StartGateway) -> None:
         assert "model" not in sent.json
 
 
-async def test_vertex_with_a_broken_key_file_is_not_asked(gateway_with: StartGateway) -> None:
+async def test_vertex_with_a_broken_key_file_is_not_asked(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(MESSAGE)]) as up:
-        gateway = await gateway_with({"channel": [vertex(up, pack({"private_key": "secret-part-of-it"}))]})
+        gateway = await standing_with({"channel": [vertex(up, pack({"private_key": "secret-part-of-it"}))]})
         async with gateway.post(ASK, path=MESSAGES) as response:
             assert response.status >= 500
             assert "secret-part-of-it" not in await response.text()
         assert not up.received
 
 
-async def test_an_error_of_google_is_the_clients_in_its_own_format(gateway_with: StartGateway) -> None:
+async def test_an_error_of_google_is_the_clients_in_its_own_format(standing_with: StartGateway) -> None:
     refused = {"error": {"code": 400, "message": "max_tokens: too large", "status": "INVALID_ARGUMENT"}}
     async with ScriptedUpstream([answer(refused, 400)]) as up:
-        gateway = await gateway_with({"channel": [vertex(up)]})
+        gateway = await standing_with({"channel": [vertex(up)]})
         async with gateway.post(ASK, path=MESSAGES) as response:
             assert response.status == 400
             error = (await response.json())["error"]
@@ -95,12 +95,12 @@ async def test_an_error_of_google_is_the_clients_in_its_own_format(gateway_with:
 
 
 async def test_bedrock_is_asked_for_claude_at_its_root_and_for_others_below_its_address(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
     names = {"c": "anthropic.claude-x", "o": "openai.gpt-oss-120b"}
     async with ScriptedUpstream([answer(MESSAGE)], [answer(MESSAGE)], [answer(COMPLETION)]) as up:
         more: dict[str, Any] = {"provider": "bedrock", "models": list(names), "model_map": names}
-        gateway = await gateway_with({"channel": [channel(up.base_url, **more)]})
+        gateway = await standing_with({"channel": [channel(up.base_url, **more)]})
         async with gateway.post(ASK, path=MESSAGES) as response:
             assert await response.json() == MESSAGE
         for model in names:
@@ -137,10 +137,10 @@ def azure(up: ScriptedUpstream, server: ScriptedUpstream) -> dict[str, Any]:
     return channel(up.base_url, provider="azure_openai", api_key=key, models=["m"])
 
 
-async def test_azure_gets_a_token_of_entra_id_which_is_fetched_once(gateway_with: StartGateway) -> None:
+async def test_azure_gets_a_token_of_entra_id_which_is_fetched_once(standing_with: StartGateway) -> None:
     issued = answer({"token_type": "Bearer", "expires_in": 3_599, "access_token": "entra-token"})
     async with ScriptedUpstream([issued]) as server, ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with({"channel": [azure(up, server)]})
+        gateway = await standing_with({"channel": [azure(up, server)]})
         for _ in range(2):
             async with gateway.post(HELLO) as response:
                 assert response.status == 200, await response.text()
@@ -149,10 +149,10 @@ async def test_azure_gets_a_token_of_entra_id_which_is_fetched_once(gateway_with
         assert [sent.path for sent in server.received] == ["/contoso.onmicrosoft.com/oauth2/v2.0/token"]
 
 
-async def test_refused_credentials_of_entra_id_are_the_channels_cause(gateway_with: StartGateway) -> None:
+async def test_refused_credentials_of_entra_id_are_the_channels_cause(standing_with: StartGateway) -> None:
     refused = {"error": "invalid_client", "error_description": "AADSTS7000222: The client secret keys are expired."}
     async with ScriptedUpstream([answer(refused, 401)]) as server, ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with({"channel": [azure(up, server)]})
+        gateway = await standing_with({"channel": [azure(up, server)]})
         async with gateway.post(HELLO) as response:
             assert response.status >= 500
             text = await response.text()
@@ -165,13 +165,13 @@ async def test_refused_credentials_of_entra_id_are_the_channels_cause(gateway_wi
 
 @pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")
 async def test_azure_makes_videos_as_openai_does_with_its_own_header(
-    gateway_with: StartGateway, sdk: MakeClient
+    standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     task, film = {"id": "video_theirs", "object": "video", "status": "queued", "progress": 0}, write_clip("a boat")
     scripts = [answer(task)], [answer({**task, "status": "completed"})], [answer(film, Content_Type="video/mp4")]
     async with ScriptedUpstream(*scripts) as up:
         named = channel(up.base_url, provider="azure_openai", api_key="azure-key", models=["sora-2-azure"])
-        client = sdk(await gateway_with({"channel": [named]}))
+        client = sdk(await standing_with({"channel": [named]}))
         asked: Any = {"model": "sora-2-azure", "prompt": "a boat", "poll_interval_ms": 20}
         video = await client.videos.create_and_poll(**asked)
         assert (video.status, video.error) == ("completed", None)
@@ -183,7 +183,7 @@ async def test_azure_makes_videos_as_openai_does_with_its_own_header(
 
 
 @pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")
-async def test_vertex_makes_videos_that_are_in_its_last_answer(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_vertex_makes_videos_that_are_in_its_last_answer(standing_with: StartGateway, sdk: MakeClient) -> None:
     model = f"{PROJECT}/publishers/google/models/veo-3.1-fast-generate-001"
     name = {"name": f"{model.removeprefix('/')}/operations/a1b07c8e-7b5a"}
     film = write_clip("a boat").ljust(600_000, b"\0")  # larger than other answers may be
@@ -196,7 +196,7 @@ async def test_vertex_makes_videos_that_are_in_its_last_answer(gateway_with: Sta
             "models": ["veo"],
             "model_map": {"veo": model.rsplit("/", maxsplit=1)[-1]},
         }
-        client = sdk(await gateway_with({"channel": [channel(f"{up.base_url}{PROJECT}", **named)]}))
+        client = sdk(await standing_with({"channel": [channel(f"{up.base_url}{PROJECT}", **named)]}))
         asked: Any = {"model": "veo", "prompt": "a boat", "seconds": "4", "poll_interval_ms": 20}
         video = await client.videos.create_and_poll(**asked)
         assert (video.status, video.error) == ("completed", None)
@@ -236,9 +236,9 @@ def sign_again(sent: Received) -> str:
     return signed["Authorization"]
 
 
-async def test_converse_is_signed_and_answers_in_every_format(gateway_with: StartGateway) -> None:
+async def test_converse_is_signed_and_answers_in_every_format(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(bedrock.ANSWER)]) as up:
-        gateway = await gateway_with({"channel": [converse(up)]})
+        gateway = await standing_with({"channel": [converse(up)]})
         async with gateway.post(HELLO) as response:
             (choice,) = (await response.json())["choices"]
         assert choice["message"]["tool_calls"][0]["id"] == "tooluse_1"
@@ -251,11 +251,11 @@ async def test_converse_is_signed_and_answers_in_every_format(gateway_with: Star
             assert "the/secret+key" not in str(sent.headers)
 
 
-async def test_converse_streams(gateway_with: StartGateway) -> None:
+async def test_converse_streams(standing_with: StartGateway) -> None:
     raw = bedrock.STREAMS["text"]
     pieces = [chunk(raw[at : at + 50]) for at in range(0, len(raw), 50)]
     async with ScriptedUpstream([STREAM_HEAD, *pieces, LAST_CHUNK]) as up:
-        gateway = await gateway_with({"channel": [converse(up)]})
+        gateway = await standing_with({"channel": [converse(up)]})
         async with gateway.post({**HELLO, "stream": True}) as response:
             assert response.headers["Content-Type"].startswith("text/event-stream")
             text = await response.text()
@@ -269,7 +269,7 @@ async def test_converse_streams(gateway_with: StartGateway) -> None:
         assert (record.prompt_tokens, record.completion_tokens) == (5, 7)
 
 
-async def test_an_exception_before_the_first_word_goes_to_the_next_channel(gateway_with: StartGateway) -> None:
+async def test_an_exception_before_the_first_word_goes_to_the_next_channel(standing_with: StartGateway) -> None:
     broken = bedrock.BEGIN + bedrock.exception("throttlingException", "Too many tokens")
     async with (
         ScriptedUpstream([STREAM_HEAD, chunk(broken), LAST_CHUNK]) as first,
@@ -277,7 +277,7 @@ async def test_an_exception_before_the_first_word_goes_to_the_next_channel(gatew
     ):
         one = converse(first) | {"priority": 1}
         two = converse(second) | {"name": "second"}
-        gateway = await gateway_with({"channel": [one, two]})
+        gateway = await standing_with({"channel": [one, two]})
         async with gateway.post({**HELLO, "stream": True}) as response:
             assert '"content":"lo"' in await response.text()
         assert (len(first.received), len(second.received)) == (1, 1)
@@ -292,10 +292,10 @@ async def test_an_exception_before_the_first_word_goes_to_the_next_channel(gatew
     ],
     ids=["exception", "wrong checksum", "cut"],
 )
-async def test_a_stream_that_breaks_ends_with_an_error(gateway_with: StartGateway, broken: bytes) -> None:
+async def test_a_stream_that_breaks_ends_with_an_error(standing_with: StartGateway, broken: bytes) -> None:
     raw = bedrock.BEGIN + bedrock.words("Hel")
     async with ScriptedUpstream([STREAM_HEAD, chunk(raw), 0.01, chunk(broken), LAST_CHUNK]) as up:
-        gateway = await gateway_with({"channel": [converse(up)]})
+        gateway = await standing_with({"channel": [converse(up)]})
         async with gateway.post({**HELLO, "stream": True}) as response:
             text = await response.text()
         assert '"content":"Hel"' in text
@@ -303,10 +303,10 @@ async def test_a_stream_that_breaks_ends_with_an_error(gateway_with: StartGatewa
         assert "[DONE]" not in text
 
 
-async def test_an_error_of_bedrock_is_worded_and_of_its_kind(gateway_with: StartGateway) -> None:
+async def test_an_error_of_bedrock_is_worded_and_of_its_kind(standing_with: StartGateway) -> None:
     refused = {"message": "The provided model identifier is invalid."}
     async with ScriptedUpstream([answer(refused, 400, x_amzn_errortype="ValidationException")]) as up:
-        gateway = await gateway_with({"channel": [converse(up)]})
+        gateway = await standing_with({"channel": [converse(up)]})
         async with gateway.post(HELLO) as response:
             assert response.status == 400
             assert "model identifier is invalid" in await response.text()

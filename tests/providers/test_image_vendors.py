@@ -29,11 +29,11 @@ async def start(gateway_with: StartGateway, up: ScriptedUpstream, slug: str, mod
     ],
 )
 async def test_an_image_is_asked_for_and_returned(
-    gateway_with: StartGateway, sent_as: tuple[str, str, str, str], answered: dict[str, Any]
+    standing_with: StartGateway, sent_as: tuple[str, str, str, str], answered: dict[str, Any]
 ) -> None:
     slug, model, path, key = sent_as
     async with ScriptedUpstream([answer(answered)]) as up:
-        gateway = await start(gateway_with, up, slug, model)
+        gateway = await start(standing_with, up, slug, model)
         asked = {"model": "m", "prompt": "a cat", "response_format": "b64_json"}
         async with gateway.post(asked, path=GENERATIONS) as response:
             assert response.status == 200, await response.text()
@@ -58,10 +58,10 @@ async def test_an_image_is_asked_for_and_returned(
     ],
 )
 async def test_a_block_is_the_clients_mistake_and_not_the_channels(
-    gateway_with: StartGateway, slug: str, model: str, refused: dict[str, Any], status: int
+    standing_with: StartGateway, slug: str, model: str, refused: dict[str, Any], status: int
 ) -> None:
     async with ScriptedUpstream([answer(refused, status)]) as up:
-        gateway = await start(gateway_with, up, slug, model)
+        gateway = await start(standing_with, up, slug, model)
         async with gateway.post({"model": "m", "prompt": "a cat"}, path=GENERATIONS) as response:
             assert response.status == 400
             assert (await response.json())["error"]["code"] == "sensitive_words_detected"
@@ -115,12 +115,12 @@ TASK_VENDORS = (
 @pytest.mark.parametrize("end", ["completed", "blocked"])
 @pytest.mark.parametrize("vendor", TASK_VENDORS, ids=lambda vendor: vendor.slug)
 async def test_a_task_is_polled_and_paid_for_if_it_has_an_image(
-    gateway_with: StartGateway, vendor: TaskVendor, end: str
+    standing_with: StartGateway, vendor: TaskVendor, end: str
 ) -> None:
     made = end == "completed"
     async with ScriptedUpstream(*([answer(vendor.answers[name])] for name in ("begun", "pending", end))) as up:
         models = channel(up.base_url, provider=vendor.slug, model_map={"m": vendor.model}, total_timeout_s=60)
-        gateway = await gateway_with({"channel": [models], "price": [PRICE]})
+        gateway = await standing_with({"channel": [models], "price": [PRICE]})
         asked = {"model": "m", "prompt": "a cat", "response_format": "b64_json"}
         async with gateway.post(asked, path=GENERATIONS) as response:
             body = await response.json()

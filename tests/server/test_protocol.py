@@ -33,8 +33,8 @@ async def test_the_runner_makes_gateway_protocols() -> None:
         await runner.cleanup()
 
 
-async def test_a_running_gateway_talks_over_gateway_protocols(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({})
+async def test_a_running_gateway_talks_over_gateway_protocols(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
     reader, writer = await connect(gateway.url)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
     assert (await read_answer(reader)).status == 200
@@ -149,9 +149,9 @@ def test_aiohttp_still_keeps_where_a_request_leads_in_the_attribute_that_the_sho
     ],
 )
 async def test_the_shortcut_takes_what_the_long_way_would(
-    gateway_with: StartGateway, target: str, method: str, status: int
+    standing_with: StartGateway, target: str, method: str, status: int
 ) -> None:
-    gateway = await gateway_with({})
+    gateway = await standing_with({})
     reader, writer = await connect(gateway.url)
     key = gateway.client.headers["Authorization"]
     head = f"{method} {target} HTTP/1.1\r\nHost: a\r\nAuthorization: {key}\r\nContent-Type: application/json\r\n"
@@ -161,10 +161,10 @@ async def test_the_shortcut_takes_what_the_long_way_would(
 
 
 async def test_requests_that_come_all_at_once_after_a_body_in_two_pieces_are_all_answered(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
     """The parser's count of those that wait is one too high then: it is full before the connection is."""
-    gateway = await gateway_with({})
+    gateway = await standing_with({})
     reader, writer = await connect(gateway.url)
     head, _, body = post(b"{}").partition(b"\r\n\r\n")
     writer.write(head + b"\r\n\r\n")

@@ -34,9 +34,9 @@ NO_LIMIT_USD = 100_000_000
     ],
 )
 async def test_the_subscription_tells_the_stricter_cap_or_a_number_that_stands_for_none(
-    gateway_with: StartGateway, config: dict[str, Any], limit_usd: float, until: int
+    standing_with: StartGateway, config: dict[str, Any], limit_usd: float, until: int
 ) -> None:
-    gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")], **config})
+    gateway = await standing_with({"channel": [channel("http://127.0.0.1:9/v1")], **config})
     assert await page(gateway, SUBSCRIPTION) == {
         "object": "billing_subscription",
         "has_payment_method": True,
@@ -47,9 +47,9 @@ async def test_the_subscription_tells_the_stricter_cap_or_a_number_that_stands_f
     }
 
 
-async def test_what_was_credited_is_part_of_the_limit(gateway_with: StartGateway) -> None:
+async def test_what_was_credited_is_part_of_the_limit(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), **tenants(quota_usd=2)))
+        gateway = await standing_with(site(channel(up.base_url), **tenants(quota_usd=2)))
         await ask_office(gateway, "POST", "/keys/1/credits", {"amount_usd": 3})
         await spend(gateway, KEY)
         assert (await page(gateway, SUBSCRIPTION))["hard_limit_usd"] == 5
@@ -59,9 +59,9 @@ async def test_what_was_credited_is_part_of_the_limit(gateway_with: StartGateway
         assert limit_usd - used_cents / 100 == pytest.approx(1, abs=1e-9)
 
 
-async def test_usage_is_the_cost_of_each_of_the_last_thirty_days_in_cents(gateway_with: StartGateway) -> None:
+async def test_usage_is_the_cost_of_each_of_the_last_thirty_days_in_cents(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), **tenants()))
+        gateway = await standing_with(site(channel(up.base_url), **tenants()))
         await spend(gateway, KEY, OTHER_KEY, KEY)
         shown = await page(gateway, USAGE)
         assert list(shown) == ["object", "total_usage", "daily_costs"]
@@ -76,10 +76,10 @@ async def test_usage_is_the_cost_of_each_of_the_last_thirty_days_in_cents(gatewa
 
 @pytest.mark.parametrize("period", ["lifetime", "daily", "monthly"])
 async def test_with_a_cap_the_total_is_what_was_spent_of_it_whatever_days_are_asked_for(
-    gateway_with: StartGateway, period: str
+    standing_with: StartGateway, period: str
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), **tenants(quota_usd=1, quota_period=period)))
+        gateway = await standing_with(site(channel(up.base_url), **tenants(quota_usd=1, quota_period=period)))
         await spend(gateway, KEY, KEY, OTHER_KEY)
         shown = await page(gateway, USAGE, start_date="2020-02-28", end_date="2020-03-02")
         assert shown["total_usage"] == 2 * COST_CENTS
@@ -92,10 +92,10 @@ async def test_with_a_cap_the_total_is_what_was_spent_of_it_whatever_days_are_as
         assert limit_usd - shown["total_usage"] / 100 == pytest.approx(key["left_usd"], abs=1e-12)
 
 
-async def test_where_the_accounts_cap_is_the_stricter_its_spending_is_told(gateway_with: StartGateway) -> None:
+async def test_where_the_accounts_cap_is_the_stricter_its_spending_is_told(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         config = tenants({"quota_usd": 1.00001}, quota_usd=1)
-        gateway = await gateway_with(site(channel(up.base_url), **config))
+        gateway = await standing_with(site(channel(up.base_url), **config))
         await spend(gateway, KEY)
         shown = await page(gateway, USAGE)
         assert (shown["total_usage"], shown["daily_costs"][-1]["line_items"][0]["cost"]) == (COST_CENTS, COST_CENTS)
@@ -150,9 +150,9 @@ async def test_the_end_of_the_days_is_exclusive(gateway_with: StartGateway) -> N
     ids=str,
 )
 async def test_dates_that_are_none_or_too_far_apart_are_bad_requests_and_no_other_date_is(
-    gateway_with: StartGateway, query: dict[str, str], param: str | None
+    standing_with: StartGateway, query: dict[str, str], param: str | None
 ) -> None:
-    gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")]})
+    gateway = await standing_with({"channel": [channel("http://127.0.0.1:9/v1")]})
     async with gateway.client.get(gateway.url + USAGE, params=query) as response:
         value = await response.json()
         if param is None:
