@@ -1,23 +1,18 @@
 """Redaction of whole bodies: JSON, event streams, and other texts."""
 
-import re
-
 import attrs
 import orjson
 
 from gateway.domain import exact_json
 from gateway.domain.kept_body import BodyPart
-from gateway.formats.redaction.event_texts import StreamedEvent, join_texts, parse_event, redact_text, split_events
+from gateway.formats.redaction.event_texts import join_texts, parse_event, redact_text, split_events
+from gateway.formats.redaction.first_pass import has_nothing_to_redact
 from gateway.formats.redaction.left_out import leave_out
-from gateway.formats.redaction.media import MIN_MEDIA_CHARS
 from gateway.formats.redaction.redactor import Redactor
 from gateway.formats.redaction.values import redact_values
 from gateway.formats.redaction.work import Work
 
 EVENT_STREAM = "text/event-stream"
-_NOT_PLAIN = re.compile(
-    rb"(?:pass|secret|key|token|credential)[a-z_-]*\"[ ]*:|\"value\"|logprobs[a-z]*\"[ ]*:[ ]*[\[{]", re.IGNORECASE
-)
 
 
 def redact_part(part: BodyPart, redactor: Redactor, max_bytes: int, *, keeps_media: bool = False) -> BodyPart:
@@ -46,6 +41,8 @@ def _differs(content: bytes, other_content: bytes) -> bool:
 
 def redact_content(content: bytes, redactor: Redactor, *, keeps_media: bool = False) -> bytes:
     """Redact JSON or another text. Its bytes stay the same if nothing is found and no field is left out."""
+    if has_nothing_to_redact(content.decode(errors="replace"), redactor, keeps_media=keeps_media):
+        return content
     try:
         value = exact_json.loads(content)
     except orjson.JSONDecodeError:
@@ -61,15 +58,6 @@ def redact_content(content: bytes, redactor: Redactor, *, keeps_media: bool = Fa
     return _redact_bytes(content, redactor)
 
 
-def _has_plain_values(event: StreamedEvent) -> bool:
-    """Return whether an event's bytes have its values unescaped, and none is media, named for a secret, or a logprob.
-
-    If so, a search of the bytes also covers the values.
-    """
-    raw = event.raw
-    return len(raw) < MIN_MEDIA_CHARS and b"\\" not in raw and _NOT_PLAIN.search(raw) is None
-
-
 def redact_stream(stream: bytes, redactor: Redactor, *, keeps_media: bool = False) -> bytes:
     """Redact an event stream: each value of its events, and the texts whose pieces are in several events."""
     events = [parse_event(raw) for raw in split_events(stream)]
@@ -79,13 +67,13 @@ def redact_stream(stream: bytes, redactor: Redactor, *, keeps_media: bool = Fals
             event.changed = event.data is not None
     for text in join_texts(events):
         redact_text(text, redactor)
-    pieces = []
-    is_clean = not redactor.finds_any(stream.decode(errors="replace"))
-    for event in events:
-        if event.data is not None and not (is_clean and _has_plain_values(event)):
-            event.changed = redact_values([event.data], redactor, keeps_media=keeps_media) or event.changed
-        pieces.append(event.build())
-    return _redact_bytes(b"".join(pieces), redactor)
+    if not has_nothing_to_redact(stream.decode(errors="replace"), redactor, keeps_media=keeps_media):
+        for event in events:
+            if event.data is not None:
+                event.changed = redact_values([event.data], redactor, keeps_media=keeps_media) or event.changed
+    elif not any(event.changed for event in events):
+        return stream
+    return _redact_bytes(b"".join(event.build() for event in events), redactor)
 
 
 def _redact_bytes(content: bytes, redactor: Redactor) -> bytes:

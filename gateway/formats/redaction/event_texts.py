@@ -12,6 +12,7 @@ import attrs
 import orjson
 
 from gateway.domain import exact_json
+from gateway.formats.redaction.first_pass import has_nothing_to_redact
 from gateway.formats.redaction.pieces import redact_pieces
 from gateway.formats.redaction.redactor import Redactor
 from gateway.formats.redaction.values import redact_nested
@@ -115,6 +116,8 @@ def describe_texts(stream: bytes) -> list[tuple[str, str]]:
 def redact_text(text: StreamText, redactor: Redactor) -> None:
     """Redact a text in its pieces. JSON whose values need more redaction moves to the first piece as a whole."""
     values = [piece.holder[piece.key] for piece in text.pieces]
+    if has_nothing_to_redact("".join(values), redactor, keeps_media=True):
+        return
     redacted = redact_pieces(values, redactor)
     joined = "".join(redacted)
     whole = redact_nested(joined, redactor, keeps_media=True)

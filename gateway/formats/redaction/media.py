@@ -7,6 +7,7 @@ from binascii import Error as NotBase64
 
 MIN_MEDIA_CHARS = 1_024
 """Base64 of at least this length is media, not a name or an id."""
+BASE64_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_=-")
 _CHUNK_CHARS = 64 * 1024
 _BASE64_START = re.compile(r"[A-Za-z0-9+/_-]{256}")
 _DATA_URL = re.compile(r"data:([\w/+.-]{1,100})(?:;[\w=.-]{1,100}){0,8};base64,")

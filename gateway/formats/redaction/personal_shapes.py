@@ -40,12 +40,23 @@ _IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d]|\.\d)")
 _IPV6 = re.compile(r"(?<![0-9A-Za-z:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])")
 _MIN_IPV6_DIGITS = 4
 _MAX_DIGIT = 9
+_DIGIT_STARTS = frozenset(b"0123456789\xd9\xdb\xdf\xe0\xe1\xea\xef\xf0")
+"""The first bytes of the digits of all scripts in UTF-8. Letters begin with some of them, too."""
+_DIGIT_CLASSES = bytes(ord("0") if code in _DIGIT_STARTS else ord(" ") for code in range(256))
+_NOT_CARD_CHARS = b" -" + bytes(range(0x80, 0xC0))
+"""What may stand between the digits of a card, and the bytes of UTF-8 that follow the first one."""
+_CARD_CLASSES = b"0" * _CARD_LENGTHS.start
+_UPPER, _DIGITS, _HEX_DIGITS = frozenset(range(65, 91)), frozenset(b"0123456789"), frozenset(b"0123456789ABCDEFabcdef")
+_IBAN_CLASSES = bytes(ord("A") if code in _UPPER else ord("0") if code in _DIGITS else ord(" ") for code in range(256))
+_IP_CLASSES = bytes(ord("0") if code in _HEX_DIGITS else code if code in b".:" else ord(" ") for code in range(256))
+_IPV4_CLASSES = (b".0.", b".00.", b".000.")
+_IPV6_CLASSES = (b"::", b":0:", b":00:", b":000:", b":0000:")
 
 
 def find_cards(text: str, work: Work) -> Iterator[Span]:
     """Yield the card numbers in ``text``. Other numbers may stand beside them: ``4111 1111 1111 1111 12/29``."""
     found_to = 0
-    for match in _search(_CARD, text, work):
+    for match in _search(_CARD, _may_have_card, text, work):
         if match.start() >= found_to:
             end = _find_card_end(text, match.start(), match.end(1))
             if end:
@@ -89,7 +100,7 @@ def is_card(digits: str) -> bool:
 def find_ibans(text: str, work: Work) -> Iterator[Span]:
     """Yield the IBANs in ``text``, whose check digits are right (ISO 13616)."""
     found_to = 0
-    for match in _search(_IBAN, text, work):
+    for match in _search(_IBAN, _may_have_iban, text, work):
         if match.start() >= found_to:
             end = _find_iban_end(text, match.start(), match.end(1))
             if end:
@@ -126,15 +137,15 @@ def find_mails(text: str, work: Work) -> Iterator[Span]:
 
 def find_phones(text: str, work: Work) -> Iterator[Span]:
     """Yield the phone numbers in ``text`` that begin with '+' and a country code (E.164)."""
-    return (match.span() for match in _search(_PHONE, text, work))
+    return (match.span() for match in _search(_PHONE, _may_have_phone, text, work))
 
 
 def find_ips(text: str, work: Work) -> Iterator[Span]:
     """Yield the IP addresses in ``text``."""
-    for match in _search(_IPV4, text, work):
+    for match in _search(_IPV4, _may_have_ipv4, text, work):
         if _is_address(IPv4Address, match[0]):
             yield match.span()
-    for match in _search(_IPV6, text, work):
+    for match in _search(_IPV6, _may_have_ipv6, text, work):
         digits = sum(char != ":" for char in match[0])
         if digits >= _MIN_IPV6_DIGITS and _is_address(IPv6Address, match[0]):  # not 12:34:56
             yield match.span()
@@ -150,17 +161,47 @@ FINDERS: dict[RedactedKind, tuple[str, Callable[[str, Work], Iterator[Span]]]] =
 """Kinds of values -> the word that replaces a value, and the function that finds the values in a text."""
 
 
-def _search(pattern: re.Pattern[str], text: str, work: Work) -> Iterator[re.Match[str]]:
-    """Yield the matches of ``pattern``, which are at most ``_OVERLAP_CHARS`` long, in order."""
+def _search(
+    pattern: re.Pattern[str], may_match: Callable[[bytes], bool], text: str, work: Work
+) -> Iterator[re.Match[str]]:
+    """Yield the matches of ``pattern``, which are at most ``_OVERLAP_CHARS`` long, in order.
+
+    ``may_match`` says of a part of the text in UTF-8 whether the slower search makes sense.
+    """
     searched_to = 0
     for start in range(0, len(text), _WINDOW_CHARS):
         window_end = start + _WINDOW_CHARS
-        for match in pattern.finditer(text, max(start, searched_to), min(len(text), window_end + _OVERLAP_CHARS)):
+        stop = window_end + _OVERLAP_CHARS
+        if not may_match(text[start:stop].encode(errors="replace")):
+            continue
+        for match in pattern.finditer(text, max(start, searched_to), min(len(text), stop)):
             if match.start() >= window_end:
                 break
             searched_to = match.end()
             work.add(_STEPS_PER_CANDIDATE)
             yield match
+
+
+def _may_have_card(part: bytes) -> bool:
+    return _CARD_CLASSES in part.translate(_DIGIT_CLASSES, _NOT_CARD_CHARS)
+
+
+def _may_have_iban(part: bytes) -> bool:
+    return b"AA00" in part.translate(_IBAN_CLASSES)
+
+
+def _may_have_phone(part: bytes) -> bool:
+    return b"+" in part
+
+
+def _may_have_ipv4(part: bytes) -> bool:
+    classes = part.translate(_IP_CLASSES)
+    return any(group in classes for group in _IPV4_CLASSES)
+
+
+def _may_have_ipv6(part: bytes) -> bool:
+    classes = part.translate(_IP_CLASSES)
+    return any(group in classes for group in _IPV6_CLASSES)
 
 
 def _is_address(parse: Callable[[str], object], text: str) -> bool:

@@ -81,9 +81,21 @@ class Redactor:
                 joined.append((start, end, name))
         return [Redaction(start, end, self._make_mark(name, text[start:end])) for start, end, name in joined]
 
-    def finds_any(self, text: str) -> bool:
-        """Return whether there is anything to replace; unlike ``find``, without numbering it."""
-        return next(self._list_all_spans(text), None) is not None
+    @property
+    def searches_only_values(self) -> bool:
+        """Whether every value is searched for by characters that are the same wherever it stands.
+
+        An operator's pattern may ask for the end of a text. A key that ends with a backslash would change a quote that
+        follows it.
+        """
+        return not (self._own_patterns or self.left_out or any("\\" in secret for secret in self._own_secrets))
+
+    def finds_in_plain(self, text: str, work: Work) -> bool:
+        """Return whether there is anything to replace in ``text`` as it is, with its escapes not resolved.
+
+        Raises ``TooMuchWorkError``.
+        """
+        return next(self._list_spans(text, work), None) is not None
 
     def redact(self, text: str) -> str:
         """Return ``text`` with everything replaced that ``find`` returns."""
@@ -130,24 +142,24 @@ class Redactor:
         return f"[{name} {number}]"
 
     def _list_all_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        return chain(self._list_spans(text), self._list_escaped_spans(text))
+        return chain(self._list_spans(text, self.work), self._list_escaped_spans(text))
 
-    def _list_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        self.work.add(len(text))
+    def _list_spans(self, text: str, work: Work) -> Iterator[tuple[int, int, str]]:
+        work.add(len(text))
         if self._finds_secrets:
-            for start, end in chain(_find_shapes(text, self.work), _find_texts(text, self._own_secrets)):
+            for start, end in chain(_find_shapes(text, work), _find_texts(text, self._own_secrets)):
                 yield start, end, _SECRET
         for name, finder in self._finders:
-            for start, end in finder(text, self.work):
+            for start, end in finder(text, work):
                 yield start, end, name
         for own_pattern in self._own_patterns:
-            for start, end in own_pattern.find(text, self.work):
+            for start, end in own_pattern.find(text, work):
                 yield start, end, own_pattern.name
 
     def _list_escaped_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield what is found in ``text`` with its escapes resolved, at its place in ``text``."""
         for levels in resolve_levels(text, self.work):
-            for start, end, name in self._list_spans(levels[-1].text):
+            for start, end, name in self._list_spans(levels[-1].text, self.work):
                 for level in reversed(levels):
                     start, end = level.locate(start), level.locate(end)  # noqa: PLW2901
                 yield start, end, name

@@ -9,6 +9,8 @@ import re
 
 from gateway.frozen import frozen
 
+PRIVATE_KEY = "PRIVATE KEY"
+"""Stands in the first line of every private key in PEM."""
 _MAX_SECRET_CHARS = 16_384
 _MAX_TOKEN_PART_CHARS = 4_096
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=\x1b\[\dm)|(?<=\x1b\[\d\dm))"
@@ -128,7 +130,7 @@ SHAPES: tuple[SecretShape, ...] = (
     _make_shape("Bearer bearer BEARER", r"[ \t]{1,4}([A-Za-z0-9._~+/=-]{16,})"),
     _make_shape("Basic basic BASIC", r"[ \t]{1,4}((?=[A-Za-z+/]{0,512}[0-9=])[A-Za-z0-9+/]{16,}={0,2})"),
     SecretShape(
-        ("PRIVATE KEY",),
+        (PRIVATE_KEY,),
         re.compile(
             rf"PRIVATE KEY(?: BLOCK)?-----.{{0,{_MAX_SECRET_CHARS}}}?"
             r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
@@ -164,4 +166,8 @@ SHAPES: tuple[SecretShape, ...] = (
 """All shapes that a redactor searches for. A match that begins in the middle of a word does not count."""
 SECRET_NAME = re.compile(_NAMED_FIELD + r"\Z", re.IGNORECASE)
 """Matches the end of the name of a JSON field whose text is a secret."""
+SECRET_NAME_IN_BYTES = re.compile(SECRET_NAME.pattern.encode())
+"""The same for a name as UTF-8 in small letters."""
+SECRET_NAME_ENDS = ("password", "passwd", "passphrase", "secret", "key", "token", "credential", "credentials")
+"""In small letters, each match of ``SECRET_NAME`` ends with one of these."""
 MIN_NAMED_SECRET_CHARS = 8

@@ -10,6 +10,7 @@ from gateway.domain import exact_json
 from gateway.formats.redaction.media import MIN_MEDIA_CHARS, replace_media
 from gateway.formats.redaction.pieces import redact_pieces
 from gateway.formats.redaction.redactor import Redactor
+from gateway.formats.redaction.secret_shapes import PRIVATE_KEY
 from gateway.frozen import frozen
 
 LOGPROBS_NOTE = "[logprobs left out]"
@@ -64,7 +65,7 @@ class _ValueRedactor:
         if not isinstance(holder, list):
             return False
         places = [number for number, value in enumerate(holder) if isinstance(value, str)]
-        if not any("PRIVATE KEY" in holder[number] for number in places):
+        if not any(PRIVATE_KEY in holder[number] for number in places):
             return False
         lines = [f"{holder[number]}\n" for number in places]
         redacted = redact_pieces(lines, self.redactor)

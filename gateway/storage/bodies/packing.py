@@ -15,6 +15,7 @@ from gateway.domain.kept_body import BodyPart
 
 _COMPRESSION_LEVEL = 3
 _LENGTH_BYTES = 4
+_DESCRIBED = tuple(attribute.name for attribute in attrs.fields(BodyPart) if attribute.name != "content")
 
 
 class PackDamaged(Exception):
@@ -47,8 +48,7 @@ def unpack_parts(packed: bytes) -> list[BodyPart]:
 
 
 def _describe(part: BodyPart) -> dict[str, Any]:
-    fields = attrs.asdict(part, filter=lambda attribute, _value: attribute.name != "content")
-    return {**fields, "bytes": len(part.content)}
+    return {name: getattr(part, name) for name in _DESCRIBED} | {"bytes": len(part.content)}
 
 
 def _parse(description: dict[str, Any], content: bytes) -> BodyPart:

@@ -10,6 +10,7 @@ from gateway.formats.redaction.pieces import redact_pieces
 from gateway.formats.redaction.redactor import Redactor
 from gateway.formats.redaction.secret_shapes import SecretShape
 from gateway.formats.redaction.work import TooMuchWorkError, Work
+from tests.support.secret_samples import SECRETS
 
 REPEATED = (
     "sk-",
@@ -85,7 +86,8 @@ def test_parameters_of_a_data_url_are_few() -> None:
 def test_a_body_that_takes_too_much_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     redactor = Redactor(frozenset({"secrets"}))
     monkeypatch.setattr("gateway.formats.redaction.body.Work", lambda: Work(limit=1_000))
-    part = BodyPart("request", b"x://" * 1_000, "text/plain", 4_000)
+    content = b"x://" * 1_000 + SECRETS["github"].encode()
+    part = BodyPart("request", content, "text/plain", len(content))
     with pytest.raises(TooMuchWorkError):
         redact_part(part, redactor, 10**6)
     assert redact_part(BodyPart("request", b"short", "text/plain", 5), redactor, 10**6).content == b"short"
