@@ -4,7 +4,7 @@ from typing import Literal
 
 import attrs
 
-from gateway.frozen import frozen
+from gateway.frozen import frozen, quick_frozen
 
 BodyKind = Literal["request", "answer", "provider_error"]
 LossReason = Literal["memory", "size", "disk", "store", "fault"]
@@ -12,7 +12,7 @@ LossReason = Literal["memory", "size", "disk", "store", "fault"]
 waited to be moved to the shared store, or there is a fault in the gateway."""
 
 
-@frozen
+@quick_frozen
 class BodyPart:
     """One body of a request.
 
@@ -36,7 +36,7 @@ class BodyPart:
     cut: bool = False
 
 
-@frozen
+@quick_frozen
 class BodyOwner:
     """Whose bodies these are: the request, and for whom it was made. ``started_ms``: Unix milliseconds."""
 

@@ -122,6 +122,10 @@ class ActiveInference:
 
         All are closed, also if one fails: others may be waiting for the answer or the end of the stream.
         """
+        if self.recorder is None and self.recorded is None:
+            if self.exchange is not None:
+                self.exchange.close()
+            return
         with ExitStack() as stack:
             for collector in (self.recorder, self.recorded, self.exchange):  # the last one is closed first
                 if collector is not None:

@@ -5,6 +5,7 @@ The bytes are those that the gateway holds anyway. They are redacted and written
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol, get_args
 
@@ -31,7 +32,9 @@ from gateway.request_context import RequestContext
 if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
 
+    from gateway.config.bodies_schema import BodiesSection
     from gateway.config.reload import LiveConfig
+    from gateway.routing.target import Attempt
     from gateway.server.context import AuthServices
     from gateway.storage.bodies.body_store import BodyStore
 
@@ -160,27 +163,28 @@ class KeptExchange:
             self._store.open_requests.pop(self._ctx.id, None)
 
     def _hand_over(self) -> None:
-        record, attempts = self._ctx.record, self._ctx.attempts
-        failed = self.has_failure or any(attempt.failure is not None for attempt in attempts)
-        failed = failed or (record is not None and record.outcome not in NON_FAILURES)
-        is_unwanted = self._is_unwanted or (self._only_failed and not failed and not self.goes_on)
-        if record is None or is_unwanted or not self._is_still_allowed():
+        is_unwanted, is_held = self._is_unwanted, False
+        if self._only_failed and not self._has_failed():
+            is_unwanted, is_held = is_unwanted or not self.goes_on, True
+        if self._ctx.record is None or is_unwanted or not self._is_still_allowed():
             self._release()
             return
-        owner = self._build_owner()
         if self.loss is not None:
-            self._store.note_loss(owner, self.loss)
+            self._store.note_loss(self._build_owner(), self.loss)
             return
-        parts = self._list_parts()
-        if not parts and not self.has_answer:
+        errors = self._list_errors()
+        if not (errors or self._request or self.has_answer):
             self._release()
             return
-        extra_bytes = sum(len(part.content) for part in parts if part.kind == "provider_error")
-        self._memory.used += extra_bytes
-        secrets = [secret for attempt in attempts for secret in attempt.channel.secrets]
-        is_held = self._only_failed and not failed
-        self._store.keep(owner, self._size + extra_bytes, self._make_builder(parts, secrets), is_held=is_held)
+        error_bytes = sum(len(part.content) for part in errors) if errors else 0
+        self._memory.used += error_bytes
+        self._store.keep(self._build_owner(), self._size + error_bytes, self._make_builder(errors), is_held=is_held)
         self._size = 0
+
+    def _has_failed(self) -> bool:
+        record = self._ctx.record
+        has_failed = self.has_failure or any(attempt.failure is not None for attempt in self._ctx.attempts)
+        return has_failed or (record is not None and record.outcome not in NON_FAILURES)
 
     def _is_still_allowed(self) -> bool:
         """Return whether key and gateway still keep bodies: the request may have run for minutes."""
@@ -189,22 +193,12 @@ class KeptExchange:
         rule = (key if caller is None else caller.key).keep_bodies or self._services.live_config.keep_bodies
         return rule not in {None, "none"}
 
-    def _make_builder(self, parts: Sequence[BodyPart], secrets: Sequence[str]) -> Callable[[], list[BodyPart]]:
+    def _make_builder(self, errors: Sequence[BodyPart]) -> Callable[[], list[BodyPart]]:
+        """Return what builds all bodies, in the thread: the loop creates as few objects as it can."""
         section = self._services.live_config.config.bodies
-        kinds: frozenset[RedactedKind] = frozenset(section.redact)
-        max_bytes = section.bounds().max_body_bytes
-        keeps_media, build_answers = section.media, self._make_answer_builder()
-
-        def build() -> list[BodyPart]:
-            own_patterns = [parse_pattern(text) for text in section.patterns]
-            redactor = Redactor(kinds, secrets, own_patterns=own_patterns, left_out=section.leave_out)
-            all_parts = [*parts, *build_answers()]
-            return [
-                redact_part(part, redactor, max_bytes, keeps_media=keeps_media)
-                for part in sorted(all_parts, key=lambda part: KINDS.index(part.kind))
-            ]
-
-        return build
+        attempts = self._ctx.attempts
+        secrets = attempts[0].channel.secrets if len(attempts) == 1 else _list_secrets(attempts)
+        return partial(_build_parts, section, secrets, self._request, errors, self._make_answer_builder())
 
     @property
     def has_answer(self) -> bool:
@@ -212,23 +206,21 @@ class KeptExchange:
         return bool(self._answer)
 
     def _make_answer_builder(self) -> Callable[[], Sequence[BodyPart]]:
-        """Return what builds the bodies that are not in ``_list_parts``, in the thread."""
-        answer = SentAnswer(self._media_type, self._answer, self._times, self._started_at)
-        return lambda: [build_answer(answer)] if answer.pieces else []
+        """Return what builds the answer that was sent, in the thread; no body without an answer."""
+        return partial(_build_answers, self._media_type, self._answer, self._times, self._started_at)
 
-    def _list_parts(self) -> list[BodyPart]:
-        """Return the bodies except an answer that was sent."""
-        ctx = self._ctx
-        parts = [BodyPart("request", self._request, JSON, len(self._request))] if self._request else []
-        if not self.has_answer and self.error is not None:
+    def _list_errors(self) -> Sequence[BodyPart]:
+        """Return the error that the client was sent instead of an answer, and those of providers."""
+        ctx, errors = self._ctx, list[BodyPart]()
+        if self.error is not None and not self.has_answer:
             answer = build_error(self.error, ctx.id, OPERATIONS[ctx.operation].api)
-            parts.append(BodyPart("answer", answer, JSON, len(answer)))
+            errors.append(BodyPart("answer", answer, JSON, len(answer)))
         for attempt in ctx.attempts:
             if attempt.error_body:
                 status = 0 if attempt.response is None else attempt.response.status
                 size, name = len(attempt.error_body), attempt.channel.name
-                parts.append(BodyPart("provider_error", attempt.error_body, JSON, size, name, status))
-        return parts
+                errors.append(BodyPart("provider_error", attempt.error_body, JSON, size, name, status))
+        return errors
 
     def _build_owner(self) -> BodyOwner:
         ctx = self._ctx
@@ -264,6 +256,37 @@ def _unpack(values: Sequence[str]) -> str | Sequence[str]:
     return values[0] if len(values) == 1 else values
 
 
+def _list_secrets(attempts: "Sequence[Attempt]") -> Sequence[str]:
+    return [secret for attempt in attempts for secret in attempt.channel.secrets]
+
+
+def _build_parts(
+    section: "BodiesSection",
+    secrets: Sequence[str],
+    request: bytes,
+    errors: Sequence[BodyPart],
+    build_answers: Callable[[], Sequence[BodyPart]],
+) -> list[BodyPart]:
+    """Return the bodies of a request, redacted."""
+    own_patterns = [parse_pattern(text) for text in section.patterns]
+    kinds: frozenset[RedactedKind] = frozenset(section.redact)
+    redactor = Redactor(kinds, secrets, own_patterns=own_patterns, left_out=section.leave_out)
+    parts = [*build_answers(), *errors]
+    if request:
+        parts.append(BodyPart("request", request, JSON, len(request)))
+    max_bytes = section.bounds().max_body_bytes
+    return [
+        redact_part(part, redactor, max_bytes, keeps_media=section.media)
+        for part in sorted(parts, key=lambda part: KINDS.index(part.kind))
+    ]
+
+
+def _build_answers(
+    media_type: str, pieces: Sequence[bytes], times: Sequence[float], started_at: float
+) -> Sequence[BodyPart]:
+    return [build_answer(SentAnswer(media_type, pieces, times, started_at))] if pieces else []
+
+
 def build_answer(answer: SentAnswer) -> BodyPart:
     """Return the answer as a body; of sounds and images only their type and size."""
     content, media_type = b"".join(answer.pieces), answer.media_type
@@ -292,7 +315,8 @@ def open_exchange(
     ctx: RequestContext, services: KeepingServices, headers: "CIMultiDictProxy[str]", rule: str
 ) -> KeptExchange | None:
     """Return the collector of a request's bodies under ``rule``; None if they are not kept."""
-    return open_for_wish(ctx, services, parse_keep_wish(headers.getall(KEEP_HEADER, ())), rule)
+    wish: KeepWish = parse_keep_wish(headers.getall(KEEP_HEADER)) if KEEP_HEADER in headers else ""
+    return open_for_wish(ctx, services, wish, rule)
 
 
 def open_for_wish(ctx: RequestContext, services: KeepingServices, wish: KeepWish, rule: str) -> KeptExchange | None:
@@ -303,7 +327,7 @@ def open_for_wish(ctx: RequestContext, services: KeepingServices, wish: KeepWish
     if rule == "none" or wish == "no":
         return None
     only_failed = False
-    if not (wish == "yes" and ctx.caller.key.keep_bodies is not None):
+    if rule != "all" and not (wish == "yes" and ctx.caller.key.keep_bodies is not None):
         share = find_share(rule)
         only_failed = rule == "errors"
         if rule == "on_request" or (share is not None and random.random() >= share):  # noqa: S311 - a sample

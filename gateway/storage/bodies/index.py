@@ -77,12 +77,12 @@ class BodyIndex:
 
     async def add(self, entries: Sequence[BodyEntry]) -> None:
         """Add rows. A new row of a request replaces its earlier one."""
-        rows = [_build_row(entry) for entry in entries]
 
         async def work(connection: AsyncConnection) -> None:
-            await _PUT.run(connection, rows)
+            await _PUT.run(connection, [_build_row(entry) for entry in entries])
 
-        await self._database.write_shared(work)
+        if not await self._database.insert(lambda: [(_PUT, [_build_row(entry) for entry in entries])]):
+            await self._database.write_shared(work)
 
     async def find(self, request_id: str, now_ms: int) -> BodyEntry | None:
         """Return the row of a request; None if it has none, or if its bodies have expired, are held or were deleted."""

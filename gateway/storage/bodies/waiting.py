@@ -8,7 +8,7 @@ from typing import Protocol
 import attrs
 
 from gateway.domain.kept_body import BodyOwner, BodyPart
-from gateway.frozen import frozen
+from gateway.frozen import quick_frozen
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_BATCH_BYTES = 4 * 1024 * 1024
@@ -31,7 +31,7 @@ class WaitingMemory:
     used: int = 0
 
 
-@frozen
+@quick_frozen
 class WaitingBodies:
     """The bodies of a request that wait to be written.
 
@@ -58,7 +58,7 @@ class WaitingQueue:
 
     @property
     def has_full_batch(self) -> bool:
-        return self._bytes > MAX_BATCH_BYTES
+        return len(self._queue) >= MAX_BATCH_REQUESTS or self._bytes > MAX_BATCH_BYTES
 
     def add(self, waiting: WaitingBodies) -> None:
         self._queue.append(waiting)

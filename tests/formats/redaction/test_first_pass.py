@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -65,7 +66,7 @@ def is_clean(text: str, redactor: Redactor | None = None) -> bool:
 
 def write_json(value: Any, *, ascii_only: bool, every: int, indent: str) -> str:
     """Return JSON in which every so many characters of texts and names are escaped; 0: none without need."""
-    write = lambda item: write_json(item, ascii_only=ascii_only, every=every, indent=indent)  # noqa: E731
+    write = partial(write_json, ascii_only=ascii_only, every=every, indent=indent)
     if isinstance(value, str):
         units = re.findall(r"\\u....|\\.|.", json.dumps(value, ensure_ascii=ascii_only)[1:-1], re.DOTALL)
         chosen = [every and not number % every and len(unit) == 1 for number, unit in enumerate(units)]
