@@ -23,8 +23,8 @@ from gateway.formats.redaction.personal_shapes import _may_have_card
 from gateway.formats.redaction.redactor import Redactor
 from gateway.formats.redaction.secret_shapes import SECRET_NAME
 from gateway.formats.redaction.work import Work
-from tests.formats.redaction.test_body import EVENTS
 from tests.support.secret_samples import HARMLESS, PERSONAL, SECRETS, WRAPPED_SECRETS
+from tests.support.text_events import EVENTS
 
 ALL: frozenset[RedactedKind] = frozenset({"secrets", "cards", "ibans", "mails", "phones", "ips"})
 OWN_SECRETS = ("Ge&heim-wort", 'with "quotes" in it')

@@ -12,6 +12,7 @@ from gateway.domain.kept_body import BodyFilter, BodyPart, DeletedBodies
 from gateway.storage.bodies.body_store import KEYS_FOLDER, BodyStore
 from gateway.storage.bodies.data_keys import DataKeys
 from gateway.storage.bodies.errors import BodiesUnreadable
+from gateway.storage.bodies.waiting import MAX_BATCH_REQUESTS
 from gateway.storage.database import Database
 from gateway.storage.schema import accounts
 from gateway.storage.schema_bodies import bodies
@@ -400,6 +401,25 @@ async def test_the_job_writes_and_sweeps(database: Database, folder: Path) -> No
     await eventually(is_stored, 20)
     assert store.memory.used == 0
     assert await read_texts(store, [1]) == ["one"]
+    job.cancel()
+    await asyncio.wait([job])
+    await store.close()
+
+
+async def test_a_full_batch_does_not_wait_for_more(
+    database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.storage.bodies.body_store.WRITE_DELAY_S", 3_600.0)
+    store = open_bodies(database, folder)
+    job = asyncio.create_task(store.run())
+
+    async def are_stored() -> bool:
+        return store.memory.used == 0
+
+    for count in (1, MAX_BATCH_REQUESTS):  # the job writes the first ones without a delay
+        for number in range(count):
+            keep(store, make_owner(number), "one")
+        await eventually(are_stored, 20)
     job.cancel()
     await asyncio.wait([job])
     await store.close()
