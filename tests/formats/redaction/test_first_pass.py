@@ -170,7 +170,7 @@ def test_ordinary_bodies_pass(body: Any, ascii_only: bool) -> None:
     [
         '{"password":12345678}', '{"name":"API_KEY","value":"abcdefgh"}', '{"Refre\u017fh_To\u212aen":"abcdefgh"}',
         r'{"a":"{\"p\\u0061ssword\":12345678}"}', '{"logprobs":[1]}', '{"logprobs"\n: {"a":1}}',
-        '["-----BEGIN PRIVATE KEY-----","abc"]', f'{{"image":"{MEDIA}"}}', r'"\\\\\\\\\\\\\\\\\\\\n"',
+        '["PRIVATE KEY","password:","abcd1234efgh5678"]', f'{{"image":"{MEDIA}"}}', r'"\\\\\\\\\\\\\\\\\\\\n"',
         '{"card":"4\u0661\u0661\u0661\u0661\u0661\u0661\u0661\u0661\u0661\u0661\u0661\u0661\u0661\u0661\u0661"}',
     ],
 )  # fmt: skip
