@@ -210,10 +210,7 @@ class BodyStore:
         self._has_checked_keys = True
 
     async def _move(self, shared: SharedBodies, number: int, path: Path, size: int) -> None:
-        """Move a segment to the shared store.
-
-        If frames of it are erased meanwhile, the copy still has them: it is discarded, and the next call moves anew.
-        """
+        """Move a segment to the shared store, or do nothing if frames of it are erased meanwhile: the copy has them."""
         async with self._lock:  # an erasure that runs is counted before it has overwritten everything
             erasures = self._segments.count_erasures(number)
             if self._is_closed or not self._segments.has(number):
@@ -532,10 +529,7 @@ class BodyStore:
             shared.keys.note_versions(account_ids, versions)  # last: after a failure the next call hides them
 
     async def _erase_deleted(self) -> None:
-        """Erase deleted bodies in the folder step by step, and remove unused segments and data keys.
-
-        Other writes and reads get in between.
-        """
+        """Erase deleted bodies step by step, with other work in between; remove unused segments and data keys."""
         while await self._erase_some():
             pass
         async with self._lock:
