@@ -293,6 +293,18 @@ async def test_no_page_has_english_texts_in_chinese(site: VisitedGateway, enter:
     assert not found, "\n".join(map(str, sorted(found)))
 
 
+async def test_the_script_of_a_dry_run_shows_reasons_in_chinese(site: VisitedGateway, enter: Enter) -> None:
+    ada = await enter("ada", "administrator")
+    await ada.context.add_cookies([{"name": COOKIE, "value": CHINESE, "url": f"{site.url}{ROOT}"}])
+    steps = [{"models": ["gone"]}, {"models": ["m"], "on": ["timeout"]}, {"models": ["m"], "if": {"tools": True}}]
+    await site.operate("PUT", "/routes/picky", {"step": steps})
+    await ada.go("/routes/picky")
+    await expect(ada.page.locator("[data-walk] ul")).to_have_count(len(steps))  # only the script lists the channels
+    wanted = ["没有渠道向该调用方提供其模型", "前面的步骤因“不可用”而放弃", "请求没有工具"]
+    await expect(ada.page.locator("[data-walk] p")).to_contain_text(wanted)
+    await site.operate("DELETE", "/routes/picky")
+
+
 async def test_what_pages_look_like_in_another_state(site: VisitedGateway, enter: Enter) -> None:
     ada = await enter("ada", "administrator")
     wrong: list[str] = []

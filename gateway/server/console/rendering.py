@@ -9,6 +9,7 @@ from gateway.server.admin.answer import write_answer
 from gateway.server.console.filters import FILTERS
 from gateway.server.console.labels import format_label
 from gateway.server.console.language import COOKIE, LANGUAGES, gettext, ngettext
+from gateway.server.console.reasons import format_reason, list_patterns
 
 
 @cache
@@ -25,13 +26,14 @@ def build_environment(language: str, **variables: Any) -> Environment:
     )
     env.policies["ext.i18n.trimmed"] = True
     env.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": write_answer}
-    env.filters.update(FILTERS, label=partial(format_label, language))
+    env.filters.update(FILTERS, label=partial(format_label, language), reason=partial(format_reason, language))
     env.globals.update(
         language=language,
         languages=LANGUAGES,
         language_cookie=COOKIE,
         gettext=partial(gettext, language),
         ngettext=partial(ngettext, language),
+        list_reasons=partial(list_patterns, language),
         **variables,
     )
     return env

@@ -1,7 +1,7 @@
 // The dry run beside the steps of a route: it follows every change of the rows and of the sample request. Nothing is saved.
 //
 //   <section data-dry-run="POST /admin/v1/routes/fast/explain"> with a form for the request, and a place [data-walk] whose
-//   data-words has the words for the verdicts.
+//   data-words has the words for the verdicts, and data-reasons the translations of reasons (console/reasons.py).
 import { call } from "./api.js";
 import { t } from "./language.js";
 import { tellUsd } from "./receipt.js";
@@ -14,10 +14,25 @@ const sample = panel.querySelector("form");
 const place = panel.querySelector("[data-walk]");
 const problem = panel.querySelector("[data-walk-problem]");
 const words = JSON.parse(place.dataset.words);
+const reasons = JSON.parse(place.dataset.reasons).map(([pattern, text]) => [new RegExp(pattern, "s"), text]);
 const form = document.querySelector("[data-route]");
 
 function make(name, text, className = "") {
   return Object.assign(document.createElement(name), { textContent: text, className });
+}
+
+function tellPart(name, part) {
+  if (name === "causes") return part.split(" and ").map(tellReason).join("、");
+  return name === "reason" || name === "error" ? tellReason(part) : part;
+}
+
+// A reason of the admin API in the page's language.
+function tellReason(reason) {
+  for (const [pattern, text] of reasons) {
+    const found = pattern.exec(reason);
+    if (found) return text.replaceAll(/\{(\w+)\}/g, (_, name) => tellPart(name, found.groups[name]));
+  }
+  return reason;
 }
 
 const percent = (share) => `${Math.round(share * 1000) / 10} %`;
@@ -39,7 +54,7 @@ function tellPrice(channel) {
 function drawChannel(channel) {
   const line = make("li", `${channel.channel}: `);
   if (channel.rank) line.append(channel.chance < 1 ? `${percent(channel.chance)}, ` : "", tellPrice(channel));
-  else line.append(channel.reason ?? "");
+  else line.append(tellReason(channel.reason ?? ""));
   return line;
 }
 
@@ -60,7 +75,7 @@ function drawStep(step, number) {
   head.classList.add("between");
   head.append(make("strong", t("Step {step}", { step: number })), make("span", words[step.verdict], `badge ${TONES[step.verdict] ?? "warn"}`));
   item.append(head);
-  if (step.reason) item.append(make("p", step.reason, "inert-text"));
+  if (step.reason) item.append(make("p", tellReason(step.reason), "inert-text"));
   item.append(...step.models.map((model) => drawModel(model, step.models.length > 1)));
   if (step.reserved_usd !== null) item.append(make("small", t("reserves at most {amount}", { amount: tellUsd(step.reserved_usd) })));
   return item;
@@ -88,7 +103,7 @@ async function update() {
   try {
     const answer = await call(method, `${path}?${query}`, route, mine.signal);
     clearStepErrors(form);
-    say(answer.refused ? answer.refused.message : answer.served ? "" : t("No channel can serve a request now."));
+    say(answer.refused ? tellReason(answer.refused.message) : answer.served ? "" : t("No channel can serve a request now."));
     place.replaceChildren(...answer.steps.map((step, index) => drawStep(step, numbers[index] + 1)));
     listRows(form).forEach((row, index) => row.classList.toggle("chosen", answer.steps[numbers.indexOf(index)]?.verdict === "first"));
   } catch (fault) {
