@@ -111,7 +111,11 @@ def format_reason(language: str, text: str) -> str:
 
 def list_patterns(language: str) -> Sequence[tuple[str, str]]:
     """Return the regular expression of a script and the translation of every reason; none for English."""
-    return [(f"^{pattern.pattern.replace('(?P<', '(?<')}$", text) for pattern, text in _read_patterns(language)]
+    escaped_space = re.escape(" ")
+    return [
+        (f"^{pattern.pattern.replace('(?P<', '(?<').replace(escaped_space, ' ')}$", text)
+        for pattern, text in _read_patterns(language)
+    ]
 
 
 @cache

@@ -25,7 +25,7 @@ def build_environment(language: str, **variables: Any) -> Environment:
         extensions=["jinja2.ext.i18n"],
     )
     env.policies["ext.i18n.trimmed"] = True
-    env.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": write_answer}
+    env.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "default": write_answer}
     env.filters.update(FILTERS, label=partial(format_label, language), reason=partial(format_reason, language))
     env.globals.update(
         language=language,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.server.console.charts import BUCKET, HEIGHT, ChartContent, Series, draw_bars, draw_lines, find_top
+from gateway.server.console.charts import HEIGHT, ChartContent, Series, draw_bars, draw_lines, find_top
 
 AMOUNTS = st.floats(min_value=0, max_value=1e12, allow_nan=False)
 NOTHING = "\N{EN DASH}"
@@ -21,24 +21,40 @@ def fill(labels: Sequence[str], *series: Series) -> ChartContent:
     return ChartContent("spend", "Spent", labels, series, write)
 
 
+NUMBER = r"-?(?:\d+(?:\.\d+)?|\.\d+)"
+
+
+def read_outline(path: str) -> list[float]:
+    """The heights of the columns of an outline, which begins and ends at the axis."""
+    heights, height = [], 0.0
+    inner = path.removeprefix(f"M0 {HEIGHT}").removesuffix(f"V{HEIGHT}")
+    commands = re.findall(rf"(?:v({NUMBER}))?h1", inner)
+    assert len(inner) == sum(len(f"v{one}h1") if one else len("h1") for one in commands)
+    for step in commands:
+        height -= float(step or 0)
+        heights.append(height)
+    return heights
+
+
 @given(values=st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=60))
 def test_every_bar_stands_within_the_plot_and_stacks_do_not_overlap(values: list[tuple[float, float]]) -> None:
     lower, upper = [one for one, _ in values], [two for _, two in values]
     labels = [str(index) for index in range(len(values))]
     chart = draw_bars(fill(labels, Series("a", "series-1", lower), Series("b", "bad", upper)))
-    tops: dict[int, float] = {}
-    for shape in chart.shapes:
-        for x_text, foot_text, height_text in re.findall(r"M(\d+) ([\d.]+)v-([\d.]+)", shape.path):
-            x, foot, height = int(x_text), float(foot_text), float(height_text)
-            assert x % BUCKET == BUCKET // 2
-            assert x < chart.width == BUCKET * len(values)
-            assert -0.1 <= foot - height <= foot <= HEIGHT
-            assert abs(tops.get(x, HEIGHT) - foot) < 0.2
-            tops[x] = foot - height
     axis_end = find_top(max(one + two for one, two in values))
-    for index, (one, two) in enumerate(values):
-        exact = HEIGHT * (1 - (one + two) / axis_end)
-        assert abs(tops.get(BUCKET * index + BUCKET // 2, HEIGHT) - exact) <= 0.51, "a stack ends at its sum's pixel"
+    sums = {"series-1": lower, "bad": [one + two for one, two in values]}
+    assert [shape.kind for shape in chart.shapes] in (["bad", "series-1"], ["bad"], ["series-1"], [])
+    for shape in chart.shapes:
+        heights = read_outline(shape.path)
+        assert len(heights) == chart.bucket_count == len(values)
+        for height, amount in zip(heights, sums[shape.kind], strict=True):
+            assert -0.01 <= height <= HEIGHT + 0.01
+            assert abs(height - amount / axis_end * HEIGHT) <= 0.51, "a stack ends at its sum's pixel"
+    drawn = dict(
+        zip((shape.kind for shape in chart.shapes), map(read_outline, (s.path for s in chart.shapes)), strict=True)
+    )
+    if len(drawn) == len(sums):
+        assert all(low <= high + 0.01 for low, high in zip(drawn["series-1"], drawn["bad"], strict=True))
 
 
 @given(values=st.lists(st.none() | AMOUNTS, min_size=1, max_size=60))
@@ -48,8 +64,14 @@ def test_a_line_has_every_value_and_is_broken_where_there_is_none(values: list[f
     path = "".join(shape.path for shape in chart.shapes)
     runs = "".join(" " if value is None else "x" for value in values).split()
     assert path.count("M") == len(runs)
-    assert path.count("L") == sum(len(run) - 1 for run in runs)
-    assert all(0 <= float(y) <= HEIGHT for y in re.findall(r"[ML][\d.]+ ([\d.]+)", path))
+    assert path.count("l") == sum(len(run) - 1 for run in runs)
+    axis_end, y = find_top(max((value for value in values if value is not None), default=0.0)), 0.0
+    shown = [(index, value) for index, value in enumerate(values) if value is not None]
+    points = re.findall(rf"([Ml])({NUMBER}) ?({NUMBER})", path)
+    for (index, value), (command, x_text, y_text) in zip(shown, points, strict=True):
+        y = float(y_text) + (y if command == "l" else 0)
+        assert float(x_text) in ({1} if command == "l" else {index + 0.5, index + 0.25})
+        assert y == round(HEIGHT * (1 - value / axis_end))
 
 
 @given(most=AMOUNTS, whole=st.booleans())

@@ -1,11 +1,12 @@
-"""What the store does for a page does not grow with the age of the request log."""
+"""What the store does for a page does not grow with the age of the request log; and what pages weigh."""
 
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -26,6 +27,9 @@ from tests.support.stores import copy_template
 ROWS_PER_DAY, FEW_DAYS, MANY_DAYS = 100, 22, 66
 STEPS_PER_CALL = 100
 ROUNDS = 2
+MEMBERS, ACCOUNTS, LOG_DAYS = 60, 300, 92
+MAX_BYTES = 80_000
+"""What a page without its pictures, styles and scripts may weigh, before compression."""
 LIMITED_PAGES = {"/sessions?end_user=user-0", "/routes/fast?last=7d"}
 """Pages that read up to a fixed number of rows, of which the younger log has fewer."""
 COUNTED_PAGES = [
@@ -53,6 +57,22 @@ async def fill(path: Path, days: int, end_ms: int) -> None:
 
 
 @asynccontextmanager
+async def open_filled(
+    folder: Path, template: Path, days: int, end_ms: int, changes: Mapping[str, Any]
+) -> AsyncIterator[tuple[RunningGateway, Mapping[str, str]]]:
+    """A gateway with a log of so many days, and the headers of an administrator's browser."""
+    folder.mkdir()
+    await copy_template(template, folder)
+    await fill(folder / "gateway.db", days, end_ms)
+    gateway = await start_gateway(folder, template, {**make_config(), **changes})
+    gateway.audited = False  # its accounts are made after their rows, and so begin with nothing spent
+    await add_keys(gateway)
+    session = await open_session(gateway, await add_member(gateway, "ada", "administrator", "acme"))
+    yield gateway, {"Cookie": f"{COOKIE}={session}", "Sec-Fetch-Site": "same-origin"}
+    await gateway.close()
+
+
+@asynccontextmanager
 async def count_steps(gateway: RunningGateway) -> AsyncIterator[Counter[str]]:
     """Count the steps of SQLite's virtual machine in all connections that read, by hundreds."""
     counts: Counter[str] = Counter()
@@ -69,17 +89,12 @@ async def count_steps(gateway: RunningGateway) -> AsyncIterator[Counter[str]]:
 
 async def weigh_pages(folder: Path, template: Path, days: int, end_ms: int) -> dict[str, int]:
     """Return how many steps each page takes, the fewest of ``ROUNDS`` times."""
-    folder.mkdir()
-    await copy_template(template, folder)
-    await fill(folder / "gateway.db", days, end_ms)
-    config = make_config()
-    gateway = await start_gateway(folder, template, {**config, "channel": config["channel"][:CHANNELS]})
-    gateway.audited = False  # its accounts are made after their rows, and so begin with nothing spent
-    await add_keys(gateway)
-    session = await open_session(gateway, await add_member(gateway, "ada", "administrator", "acme"))
     weights: dict[str, int] = {}
-    headers = {"Cookie": f"{COOKIE}={session}", "Sec-Fetch-Site": "same-origin"}
-    async with count_steps(gateway) as counts:
+    few_channels = {"channel": make_config()["channel"][:CHANNELS]}
+    async with (
+        open_filled(folder, template, days, end_ms, few_channels) as (gateway, headers),
+        count_steps(gateway) as counts,
+    ):
         for path in COUNTED_PAGES:
             rounds = []
             for _ in range(ROUNDS):
@@ -89,7 +104,6 @@ async def weigh_pages(folder: Path, template: Path, days: int, end_ms: int) -> d
                     await response.read()
                 rounds.append(counts["steps"] - before)
             weights[path] = min(rounds) * STEPS_PER_CALL
-    await gateway.close()
     return weights
 
 
@@ -101,3 +115,22 @@ async def test_no_page_reads_more_of_an_older_log(tmp_path: Path, template_path:
     assert few["/requests"] > 1_000, "the steps are counted"
     grown = {path: (few[path], many[path]) for path in few if many[path] > 1.3 * few[path] + 5_000}
     assert not grown, "steps of the store for each page, of a log of 22 days and of one of 66"
+
+
+@pytest.mark.timeout(300)
+async def test_no_page_is_heavy_with_three_months_of_data_and_full_lists(tmp_path: Path, template_path: Path) -> None:
+    end_ms = int(time.time() * 1000) - 60_000
+    accounts = {"account": [{"name": name} for name in ("acme", *(f"account-{n:02}" for n in range(2, ACCOUNTS + 1)))]}
+    heavy: dict[str, int] = {}
+    async with open_filled(tmp_path / "data", template_path, LOG_DAYS, end_ms, accounts) as (gateway, headers):
+        for number in range(MEMBERS):
+            await add_member(gateway, f"a-member-with-a-name-{number}", "member", "acme")
+        for path in PAGES:
+            for language in ("en", "zh"):
+                asked = {**headers, "Accept-Language": language}
+                async with gateway.client.get(f"{gateway.url}/console{path}", headers=asked) as response:
+                    assert response.status == 200, path
+                    size = len(await response.read())
+                if not 5_000 < size < MAX_BYTES:
+                    heavy[f"{language} {path}"] = size
+    assert not heavy

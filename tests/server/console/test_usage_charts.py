@@ -222,7 +222,7 @@ def list_legends(page: str) -> Iterator[tuple[str, int, str, str, str]]:
     """The chart, the column, the name, the link and the number of each series."""
     for figure in re.findall(r"<figure.*?</figure>", page, re.DOTALL):
         chart, first = re.search(r'data-chart="(\w+)" data-first="(\d+)"', figure).groups()  # type: ignore[union-attr]
-        for offset, entry in enumerate(re.findall(r"<li .*?</li>", figure, re.DOTALL)):
+        for offset, entry in enumerate(re.findall(r"<li>.*?</li>", figure, re.DOTALL)):
             name, number = re.search(r'class="cut"[^>]*>(.*?)</(?:a|span)> <strong>(.*?)</strong>', entry).groups()  # type: ignore[union-attr]
             link = re.search(r'href="(.*?)"', entry)
             yield chart, int(first) + offset, html.unescape(name), link[1] if link else "", html.unescape(number)

@@ -15,9 +15,19 @@ function findLink(index) {
   return new URL(rows[index].querySelector("a").href);
 }
 
-// The bars of a path: where each begins, and how high it is.
-function readBars(shape) {
-  return [...shape.getAttribute("d").matchAll(/M(\S+) \S+v-(\S+?)(?=M|$)/g)].map(([, x, height]) => ({ x, height: Number(height) }));
+// How high the outline of a series is in each column: with the bars of the series below.
+function readOutline(shape) {
+  const heights = [];
+  let height = 0;
+  for (const [, command, number] of shape.getAttribute("d").matchAll(/([vh])(-?[\d.]+)/g)) {
+    if (command === "v") height -= Number(number);
+    else heights.push(height);
+  }
+  return heights;
+}
+
+function writeOutline(heights) {
+  return `M0 160${heights.map((height) => `V${160 - height}h1`).join("")}V160`;
 }
 
 function line(...parts) {
@@ -84,8 +94,11 @@ class ChartPointer {
   addSwitch(entry, series) {
     const swatch = entry.querySelector(".swatch"), button = document.createElement("button");
     const name = entry.querySelector(".cut").textContent;
-    const shape = this.plot.querySelector(`path.${entry.dataset.kind}`);
-    if (shape && !shape.classList.contains("line")) this.stack.push({ shape, bars: readBars(shape) });
+    const shape = this.plot.querySelector(`path.${swatch.classList[1]}`);
+    if (shape && !shape.classList.contains("line")) {
+      const outline = readOutline(shape), below = this.stack.at(-1)?.outline ?? [];
+      this.stack.push({ shape, outline, bars: outline.map((height, index) => height - (below[index] ?? 0)) });
+    }
     button.type = "button";
     button.setAttribute("aria-pressed", "true");
     button.setAttribute("aria-label", t("Show {name}", { name }));
@@ -101,14 +114,10 @@ class ChartPointer {
 
   // The bars above a hidden series come down.
   restack() {
-    const feet = new Map();
+    let heights = Array(rows.length).fill(0);
     for (const { shape, bars } of this.stack.filter(({ shape }) => !shape.classList.contains("hidden"))) {
-      const parts = bars.map(({ x, height }) => {
-        const foot = feet.get(x) ?? 160;
-        feet.set(x, foot - height);
-        return `M${x} ${foot}v${-height}`;
-      });
-      shape.setAttribute("d", parts.join(""));
+      heights = heights.map((height, index) => height + bars[index]);
+      shape.setAttribute("d", writeOutline(heights));
     }
   }
 
@@ -143,8 +152,8 @@ class ChartPointer {
     this.index = index;
     const start = isDragged && this.from >= 0 ? Math.min(this.from, index) : index;
     const end = isDragged && this.from >= 0 ? Math.max(this.from, index) : index;
-    this.column.setAttribute("x", String(start * 10));
-    this.column.setAttribute("width", String((end - start + 1) * 10));
+    this.column.setAttribute("x", String(start));
+    this.column.setAttribute("width", String(end - start + 1));
     const { label, texts } = readRow(index, this.figure);
     const heading = document.createElement("strong");
     heading.textContent = start === end ? label : `${readRow(start, this.figure).label} – ${readRow(end, this.figure).label}`;
