@@ -1,5 +1,7 @@
 """Usage of sessions, summed from the stored requests. A session is a conversation or a run of an agent."""
 
+import attrs
+
 from gateway.frozen import frozen
 
 SessionKey = tuple[int, str]
@@ -40,6 +42,7 @@ class SessionUsage:
         settled_ms: when the last request was settled.
         first_prompt_tokens: the length of the first prompt; 0 if no request has one. ``last_prompt_tokens`` is that of
             the last prompt.
+        is_partial: whether older requests of the session's name are not counted.
     """
 
     account: str
@@ -55,7 +58,8 @@ class SessionUsage:
     settled_ms: int
     first_prompt_tokens: int
     last_prompt_tokens: int
+    is_partial: bool = attrs.field(kw_only=True)
 
 
-UNUSED = SessionUsage("", 0, "", "", *([0] * 9))
+UNUSED = SessionUsage("", 0, "", "", *([0] * 9), is_partial=False)
 """The usage of a session without stored requests."""

@@ -1,19 +1,37 @@
 """Lists sessions, and sums up their requests.
 
 One list reads a bounded number of rows, like a list of requests: in the order of their sequences, or those of one key,
-end user or account through its index. The sums of its sessions are read through the index of sessions.
+end user or account through its index. The sums of its sessions are read through the index of sessions. Some clients
+send the same name with every request: of each name, only the latest ``SUMMED_ROWS`` rows are read.
 """
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    ScalarSelect,
+    Select,
+    and_,
+    case,
+    exists,
+    func,
+    literal,
+    select,
+    text,
+    union_all,
+)
 
 from gateway.domain.session_usage import SessionFilter, SessionKey, SessionPage, SessionUsage
 from gateway.storage.database import Database
-from gateway.storage.request_log import INDEXED_ROWS, ORDERED_ROWS, SLACK_MS
+from gateway.storage.request_log import INDEXED_ROWS, SLACK_MS
 from gateway.storage.schema import IS_NAMED, requests
 
+LISTED_ROWS = 50_000
+"""The maximum of rows in sequence that one list reads."""
+SUMMED_ROWS = 10_000
+"""The maximum of rows of one name that are summed, of all accounts together."""
 _SESSIONS_PER_STATEMENT = 200
 """Sessions, and rows, per statement."""
 _PARTS = (100, 10, 1)
@@ -29,13 +47,22 @@ _HAS_PROMPT = case((_COLUMNS.prompt_tokens > 0, _sequence))
 class SessionLogRepository:
     """The sessions in the ``requests`` table.
 
-    One list reads at most ``max_rows`` rows in sequence, or ``by_index`` rows of one key, end user or account.
+    One list reads at most ``max_rows`` rows in sequence, or ``by_index`` rows of one key, end user or account. Of each
+    name, ``summed_rows`` are summed.
     """
 
-    def __init__(self, database: Database, max_rows: int = ORDERED_ROWS, *, by_index: int = INDEXED_ROWS) -> None:
+    def __init__(
+        self,
+        database: Database,
+        max_rows: int = LISTED_ROWS,
+        *,
+        by_index: int = INDEXED_ROWS,
+        summed_rows: int = SUMMED_ROWS,
+    ) -> None:
         self._database = database
         self._max_rows = max_rows
         self._index_rows = by_index
+        self._summed_rows = summed_rows
 
     async def list_sessions(self, session_filter: SessionFilter, limit: int) -> SessionPage:
         """Return the ``limit`` sessions that match and were used last. A page may have fewer, and a ``next``."""
@@ -68,19 +95,44 @@ class SessionLogRepository:
         return next((row.sequence for row in await self._database.read_long(query)), sequences.start)
 
     async def find_accounts(self, session: str, account_id: int | None) -> list[int]:
-        """Return the ids of the accounts with requests of this session."""
-        statement = select(_COLUMNS.account_id).where(IS_NAMED["session"], _COLUMNS.session == session).distinct()
-        rows = await self._database.read_long(statement.order_by(_COLUMNS.account_id))
-        return [row.account_id for row in rows if account_id in {None, row.account_id}]
+        """Return the ids of the accounts with requests of this session, among the latest of the name or the account."""
+        latest = select(_COLUMNS.account_id).where(IS_NAMED["session"], _COLUMNS.session == session)
+        latest = latest.order_by(_sequence.desc()).limit(self._summed_rows)
+        rows = await self._database.read_long(select(latest.subquery().c.account_id).distinct())
+        found_ids = sorted(row.account_id for row in rows if account_id in {None, row.account_id})
+        if found_ids or account_id is None:
+            return found_ids
+        own = select(_COLUMNS.session).where(_COLUMNS.account_id == account_id).order_by(_sequence.desc())
+        own_rows = own.limit(self._index_rows).subquery().c
+        is_used = await self._database.read_long(select(own_rows.session).where(own_rows.session == session).limit(1))
+        return [account_id] if is_used else []
 
     async def sum_up(self, sessions: Collection[SessionKey]) -> dict[SessionKey, SessionUsage]:
-        """Return the usage of these sessions; those without stored requests are left out."""
+        """Return the usage of these sessions; those without requests among the latest of their name are left out."""
         names, sums = sorted({session for _, session in sessions}), list[Row[Any]]()
+        starts: dict[str, int] = {}
         for first in range(0, len(names), _SESSIONS_PER_STATEMENT):
-            sums += await self._database.read_long(_sum_names(names[first : first + _SESSIONS_PER_STATEMENT]))
+            part = names[first : first + _SESSIONS_PER_STATEMENT]
+            starts |= await self._find_starts(part)
+            sums += await self._database.read_long(_sum_names([name for name in part if name not in starts]))
+        for name, start in starts.items():
+            sums += await self._database.read_long(_sum_names([name]).where(_sequence >= start))
         sums = [row for row in sums if (row.account_id, row.session) in sessions]
         rows = await self._find_rows({number for row in sums for number in row[-3:] if number is not None})
-        return {(row.account_id, row.session): _build_usage(row, rows) for row in sums if row.last_row in rows}
+        return {
+            (row.account_id, row.session): _build_usage(row, rows, is_partial=row.session in starts)
+            for row in sums
+            if row.last_row in rows
+        }
+
+    async def _find_starts(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the first row to sum of each name that has more rows than are summed."""
+        starts = [
+            select(literal(place).label("place"), _select_nth(name, self._summed_rows).label("start"))
+            for place, name in enumerate(names)
+        ]
+        rows = await self._database.read_long(union_all(*starts)) if starts else ()
+        return {names[row.place]: row.start for row in rows if row.start is not None}
 
     async def _find_rows(self, sequences: Collection[int]) -> dict[int, Row[Any]]:
         numbers, rows = sorted(sequences), dict[int, Row[Any]]()
@@ -142,7 +194,14 @@ def _is_used_later(session_filter: SessionFilter, high: int) -> ColumnElement[bo
     return exists(select(later.sequence).where(is_same, *_write_conditions(later, session_filter, None)))
 
 
-def _sum_names(names: Sequence[str]) -> Any:
+def _select_nth(name: str, number: int) -> ScalarSelect[int]:
+    """Select the sequence of the ``number``-th latest row of a name if there are older rows; else null."""
+    rows = select(_sequence).where(IS_NAMED["session"], _COLUMNS.session == name).order_by(_sequence.desc())
+    two = rows.limit(2).offset(number - 1).subquery()
+    return select(func.max(two.c.sequence)).having(func.count() > 1).scalar_subquery()
+
+
+def _sum_names(names: Sequence[str]) -> Select[Any]:
     """Select the sums of sessions; the last three columns are the last row, the first and the last with a prompt."""
     return (
         select(
@@ -161,8 +220,16 @@ def _sum_names(names: Sequence[str]) -> Any:
     )
 
 
-def _build_usage(sums: Row[Any], rows: dict[int, Row[Any]]) -> SessionUsage:
+def _build_usage(sums: Row[Any], rows: dict[int, Row[Any]], *, is_partial: bool) -> SessionUsage:
     last_row = rows[sums.last_row]
     prompts = [rows[number].prompt_tokens if number in rows else 0 for number in (sums.first_prompt, sums.last_prompt)]
     amounts = [int(getattr(sums, name)) for name in ("requests", *_SUMS, "started_ms", "settled_ms")]
-    return SessionUsage(last_row.account, last_row.key_id, last_row.key_name, last_row.end_user, *amounts, *prompts)
+    return SessionUsage(
+        last_row.account,
+        last_row.key_id,
+        last_row.key_name,
+        last_row.end_user,
+        *amounts,
+        *prompts,
+        is_partial=is_partial,
+    )

@@ -8,14 +8,16 @@ from gateway.domain.session_usage import SessionFilter, SessionKey
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.session_log import SessionLogRepository
+from tests.support.database_kinds import SQLITE_ONLY
 from tests.support.request_records import make_row
+from tests.support.sqlite_steps import count_steps
 
 A, B, C = (1, "a"), (1, "b"), (2, "a")
 
 
-async def store(database: Database, *sessions: SessionKey | None) -> None:
+async def store(database: Database, *sessions: SessionKey | None, first: int = 0) -> None:
     rows: list[RequestRecord] = []
-    for number, session in enumerate(sessions):
+    for number, session in enumerate(sessions, first):
         account_id, name = session or (1, "")
         row = make_row(f"{number:024x}", account_id=account_id, session=name, settled_ms=1_000_000 + number * 60_000)
         rows.append(attrs.evolve(row, prompt_tokens=10 * number, cached_tokens=number, cost_nanos=7))
@@ -77,3 +79,37 @@ async def test_usage_is_that_of_all_requests_of_the_session(database: Database) 
     assert usage.settled_ms == 1_000_000 + 4 * 60_000
     assert await log.find_accounts("a", None) == [1, 2]
     assert await log.find_accounts("a", 2) == [2]
+
+
+async def test_a_session_with_more_rows_than_are_summed_has_the_sums_of_the_latest(database: Database) -> None:
+    await store(database, A, C, A, B, A, A)
+    log = SessionLogRepository(database, summed_rows=4)
+    usages = await log.sum_up([A, B, C])
+    assert {key: (usage.requests, usage.is_partial) for key, usage in usages.items()} == {
+        A: (3, True),
+        B: (1, False),
+        C: (1, True),
+    }
+    assert (usages[A].prompt_tokens, usages[A].first_prompt_tokens) == (20 + 40 + 50, 20)
+    whole = await SessionLogRepository(database, summed_rows=5).sum_up([A, C])
+    assert [(whole[key].requests, whole[key].is_partial) for key in (A, C)] == [(4, False), (1, False)]
+    few = SessionLogRepository(database, summed_rows=2)
+    assert (await few.sum_up([A, C])).keys() == {A}
+    assert await few.find_accounts("a", None) == [1]
+    assert await few.find_accounts("a", 2) == [2], "found among the latest requests of the account"
+    assert await few.find_accounts("a", 3) == []
+
+
+@SQLITE_ONLY
+async def test_sums_of_a_session_of_all_requests_cost_the_same_with_ten_times_as_many(database: Database) -> None:
+    steps = []
+    for number in (400, 4_000):
+        await store(database, *[A] * number, B, first=number)
+        log = SessionLogRepository(database, summed_rows=200)
+        async with count_steps(database) as counts:
+            assert (await log.sum_up([A, B]))[A].is_partial
+            assert await log.find_accounts("a", None) == [1]
+            assert await log.find_accounts("a", 2) == []
+            steps.append(counts["steps"])
+    assert steps[0] > 1_000
+    assert steps[1] < 1.2 * steps[0]

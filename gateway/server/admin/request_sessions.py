@@ -32,7 +32,8 @@ _MAX_ID_CHARS = 160
 class RequestSession:
     """A session: requests that clients name as one conversation, or one run of an agent.
 
-    `key` and `end_user` are those of its last request. `spent_usd` and the counts are of its stored requests.
+    `key` and `end_user` are those of its last request. `spent_usd` and the counts are of its stored requests; if
+    `partial` is true, of those among the latest 10,000 with its name, at all accounts.
     `budget_left_usd` is its budget minus what is spent and what running requests have reserved; in a cluster, minus
     what is set aside for its nodes. `running` are the active requests at all nodes that answer. `first_prompt_tokens`
     and `last_prompt_tokens` are null if no provider has read a prompt.
@@ -54,6 +55,7 @@ class RequestSession:
     budget_left_usd: float | None
     first_prompt_tokens: Count | None
     last_prompt_tokens: Count | None
+    partial: bool
     started_at: Moment | None
     settled_at: Moment | None
     ended_at: Moment | None
@@ -247,6 +249,7 @@ def _build_session(
         budget_left_usd=None if budget_nanos is None else max(0, budget_nanos - used_nanos) / NANOS_PER_USD,
         first_prompt_tokens=usage.first_prompt_tokens or None,
         last_prompt_tokens=usage.last_prompt_tokens or None,
+        partial=usage.is_partial,
         started_at=build_time(usage.started_ms // 1000) if is_used else None,
         settled_at=build_time(usage.settled_ms // 1000) if is_used else None,
         ended_at=None if state.ended_ms is None else build_time(state.ended_ms // 1000),

@@ -2,9 +2,8 @@
 
 import re
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,15 @@ from gateway.server.sessions import COOKIE
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.open import open_database
 from gateway.storage.speed import SpeedRepository
-from gateway.storage.sqlite_database import READER_COUNT, SqliteDatabase
 from gateway.storage.usage_splits import SplitRepository
 from scripts.pages_load import PAGES, add_keys, make_config
 from scripts.rows_load import CHANNELS, DAY_MS, World
 from tests.support.console import add_member, open_session
 from tests.support.gateway import RunningGateway, start_gateway
+from tests.support.sqlite_steps import count_steps
 from tests.support.stores import copy_template
 
 ROWS_PER_DAY, FEW_DAYS, MANY_DAYS = 100, 22, 66
-STEPS_PER_CALL = 100
 ROUNDS = 2
 MEMBERS, ACCOUNTS, LOG_DAYS = 60, 300, 92
 MAX_BYTES = 80_000
@@ -72,28 +70,13 @@ async def open_filled(
     await gateway.close()
 
 
-@asynccontextmanager
-async def count_steps(gateway: RunningGateway) -> AsyncIterator[Counter[str]]:
-    """Count the steps of SQLite's virtual machine in all connections that read, by hundreds."""
-    counts: Counter[str] = Counter()
-    database = gateway.app[SERVICES].storage.database
-    assert isinstance(database, SqliteDatabase)
-    async with AsyncExitStack() as stack:
-        for _ in range(READER_COUNT):
-            connection = await stack.enter_async_context(database._reader.connect())
-            driver = (await connection.get_raw_connection()).driver_connection
-            assert driver is not None
-            await driver.set_progress_handler(lambda: counts.update(("steps",)), STEPS_PER_CALL)
-    yield counts
-
-
 async def weigh_pages(folder: Path, template: Path, days: int, end_ms: int) -> dict[str, int]:
     """Return how many steps each page takes, the fewest of ``ROUNDS`` times."""
     weights: dict[str, int] = {}
     few_channels = {"channel": make_config()["channel"][:CHANNELS]}
     async with (
         open_filled(folder, template, days, end_ms, few_channels) as (gateway, headers),
-        count_steps(gateway) as counts,
+        count_steps(gateway.app[SERVICES].storage.database) as counts,
     ):
         for path in COUNTED_PAGES:
             rounds = []
@@ -103,7 +86,7 @@ async def weigh_pages(folder: Path, template: Path, days: int, end_ms: int) -> d
                     assert response.status == 200, path
                     await response.read()
                 rounds.append(counts["steps"] - before)
-            weights[path] = min(rounds) * STEPS_PER_CALL
+            weights[path] = min(rounds)
     return weights
 
 
