@@ -1,5 +1,6 @@
 """What stands in the way of who uses a screen reader or a keyboard, or needs contrast: Deque's axe, in the browser."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,17 @@ class Scanner:
             self.origin = origin
         await self.page.emulate_media(color_scheme="light")
         dialogs: list[str] = await self.page.evaluate(_SHOW, await page.evaluate("document.documentElement.outerHTML"))
-        found = await self._run(within)
+        found = await self._scan_all(within, dialogs)
+        await self.page.emulate_media(color_scheme="dark")  # in which nothing but the colours differs
+        return found + [f"in dark: {one}" for one in await self._scan_all(within, dialogs, "color-contrast")]
+
+    async def _scan_all(self, within: str, dialogs: Sequence[str], *rules: str) -> list[str]:
+        found = await self._run(within, *rules)
         for dialog in dialogs:
             await self.page.evaluate(_OPEN, [dialog, True])
-            found += [f"dialog {dialog}: {one}" for one in await self._run(f"#{dialog}")]
+            found += [f"dialog {dialog}: {one}" for one in await self._run(f"#{dialog}", *rules)]
             await self.page.evaluate(_OPEN, [dialog, False])
-        await self.page.emulate_media(color_scheme="dark")
-        return found + [f"in dark: {one}" for one in await self._run(within, "color-contrast")]
+        return found
 
     async def _run(self, within: str, *rules: str) -> list[str]:
         options: dict[str, Any] = {"runOnly": list(rules)} if rules else {}
