@@ -231,9 +231,11 @@ class VideoSubmitter:
         return status
 
     async def _store_started_job(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
-        """Store the started job, retrying without a time limit: only this process knows the provider's task id.
+        """Store the started job and return it.
 
-        If the job was cancelled meanwhile, cancel the provider's task and return the job as stored.
+        Only this process knows the provider's task id: after ``RETRY_TIMEOUT_S`` the job is returned all the same, and
+        stored in the background, without a time limit. If the job was cancelled, cancel the provider's task, and
+        return the job as stored. Raises ``Conflict`` if it was deleted.
         """
         ctx.first_byte_at = now_s = self._loop_s
         ctx.record = receipt = build_record(ctx, "completed", None, now_s=now_s, now_ms=self._jobs.now_ms)
@@ -247,28 +249,27 @@ class VideoSubmitter:
             )
             .release(self._jobs.now_ms + round(compute_wait_s(0) * 1000 * self._jobs.wait_scale))
         )
-        is_stored = await self._jobs.tasks.retry_until_stored(job.id, partial(self._try_started, job, started_job))
-        if is_stored is False:
-            return await self._cancel_started_task(started_job)
+        cancelled_job = await self._jobs.tasks.retry_until_stored(job.id, partial(self._try_started, job, started_job))
+        if cancelled_job is not None:
+            return cancelled_job
         self._jobs.events.publish(JobChanged(started_job.id))
         self._jobs.events.publish(JobStarted())
         return started_job
 
-    async def _try_started(self, job: VideoJob, started_job: VideoJob) -> bool:
-        """Store a started job; return False if it has ended without the provider's task.
+    async def _try_started(self, job: VideoJob, started_job: VideoJob) -> VideoJob | None:
+        """Store a started job; cancel the provider's task and return the stored job if that has ended without the task.
 
-        If the answer to an earlier try was lost, the job already has the task, and may have been polled since.
+        If the answer to an earlier try was lost, the job already has the task, and may have been polled since. Raises
+        ``Conflict`` if the job was deleted.
         """
         if await self._advance(job, started_job):
-            return True
+            return None
         row = await self._jobs.store.find(started_job.id)
-        return row is not None and row.upstream_id == started_job.upstream_id and row.state != "failed"
-
-    async def _cancel_started_task(self, started_job: VideoJob) -> VideoJob:
+        if row is not None and row.upstream_id == started_job.upstream_id and row.state != "failed":
+            return None
         access = self._jobs.provider_api.find_access(started_job)
         if access is not None:
             await self._jobs.provider_api.cancel(access, started_job)
-        row = await self._jobs.store.find(started_job.id)
         if row is None:
             raise Conflict("The job was cancelled while it was being submitted")
         return row

@@ -544,6 +544,27 @@ def test_a_job_that_is_cancelled_while_it_is_being_begun_stays_so_and_its_provid
     run(scene())
 
 
+def test_the_provider_of_a_job_that_is_cancelled_while_the_store_does_not_answer_is_told() -> None:
+    """The caller has its answer already: the job is stored in the background."""
+
+    async def scene() -> None:
+        services = VideoServices(
+            play(Answered({"id": "17f20503-6c24-4c16-946b-35dbbce2af2f"}, wait_s=5.0)), "runway", models=()
+        )
+        services.use(attrs.evolve(services.channels[0], model_map=(("m", "gen4.5"),)))
+        submitting = asyncio.create_task(services.submit(seconds=5, size="1280x720"))
+        await asyncio.sleep(1)
+        services.store.refused = {"advance": 100}
+        job = await submitting
+        await services.videos.cancel(job.id)
+        await asyncio.sleep(60)
+        assert (await services.find(job)).error_code == "cancelled"
+        assert [asked.method for asked in services.provider.asked] == ["POST", "DELETE"]
+        await check_nothing_left(services)
+
+    run(scene())
+
+
 def test_a_job_runs_on_if_the_answer_to_its_begin_is_lost() -> None:
     """It is stored with its provider's task: the next try finds another state than it was to change."""
 
