@@ -62,7 +62,9 @@ async def load_balances(
     existing: Mapping[Owner, Collection[int]] | None = None,
     zones: "Mapping[int, AccountZone] | None" = None,
 ) -> Balances:
-    """Return the balances with the stored spending of today and yesterday. ``existing`` restricts the owners.
+    """Return the balances with all stored spending as of today, and yesterday's in case the clock is set back.
+
+    ``existing`` restricts the owners.
 
     ``zones``: the time zones of accounts; those without one have UTC.
     """

@@ -1,4 +1,4 @@
-"""The ``limits`` commands: show and change what each key, user, session, tag or model may spend in a window."""
+"""The ``limits`` commands: show and change what a key, account, end user, session, tag or model may spend."""
 
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 

@@ -1,4 +1,4 @@
-"""Options shared by commands, and their conversion to fields of the admin API."""
+"""What commands share: options and the types of their values, kinds of groups, and questions at the terminal."""
 
 import functools
 import sys

@@ -1,4 +1,4 @@
-"""Tells whether the nodes of a cluster have the same configuration."""
+"""The digest by which the nodes of a cluster see whether they have the same configuration."""
 
 import hashlib
 import hmac

@@ -60,7 +60,7 @@ TABLES_AT_START = ("sign_in", "alert", "sink")
 
 
 def build_pricing(effective: EffectiveConfig) -> PricingPolicy:
-    """Build the price list, the group multipliers, and the rule for unpriced models with the keys that it limits."""
+    """Build prices, group multipliers, the rule for unpriced models, and the keys whose spending limits count."""
     config = effective.config
     groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
     unpriced: Unpriced = "refuse" if config.billing.require_price else config.billing.unpriced

@@ -57,12 +57,12 @@ class Circuit:
         own_breaker = self.accounts.get(account_id)
         if own_breaker is None:
             if len(self.accounts) >= MAX_ACCOUNTS:
-                dropped_account = next(
+                dropped_id = next(
                     (account_id for account_id, breaker in self.accounts.items() if breaker.state == "closed"), None
                 )
-                dropped_account = next(iter(self.accounts)) if dropped_account is None else dropped_account
-                del self.accounts[dropped_account]
-                self.prompts.pop(dropped_account, None)
+                dropped_id = next(iter(self.accounts)) if dropped_id is None else dropped_id
+                del self.accounts[dropped_id]
+                self.prompts.pop(dropped_id, None)
             own_breaker = self.accounts[account_id] = CircuitBreaker()
         return own_breaker
 

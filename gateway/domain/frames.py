@@ -208,6 +208,6 @@ _AAC_FRAME_S = 1_024 / 48_000
 
 
 def count_mp4_seconds(index: bytes) -> float:
-    """Return a lower bound of the longest track's seconds, as if its frames were AAC at 48,000 samples a second."""
+    """Return how many seconds the longest track has if its frames are AAC at 48,000 samples a second; 0 without one."""
     counts = (int.from_bytes(match[1], "big") for match in _SAMPLE_SIZES_PATTERN.finditer(index))
     return max(counts, default=0) * _AAC_FRAME_S

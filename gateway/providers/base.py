@@ -50,8 +50,7 @@ class Endpoint:
             several requests.
         fetches: whether the vendor accepts images and files only as data, so that the gateway downloads those given by
             URL.
-        custom_tools: whether a chat may have custom tools. Only OpenAI supports them; elsewhere they become
-            functions.
+        custom_tools: whether the vendor accepts custom tools in chats; if not, they become functions.
     """
 
     wire: Wire

@@ -233,7 +233,7 @@ class ResumableStreams:
         return stream
 
     def find(self, stream_id: str, key_id: int) -> ResumableStream | None:
-        """Return a stream of the key; None for another key's stream."""
+        """Return the stream with this id; None if there is none, or if it is another key's."""
         stream = self.streams.get(stream_id)
         return None if stream is None or stream.key_id != key_id else stream
 

@@ -128,7 +128,7 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: Acco
         breaker.reason,
         _build_circuits(state.list_tripped(), now_s, names),
     )
-    if breaker.state == "closed" and state.state != "closed":  # all models that the channel serves have tripped
+    if breaker.state == "closed" and state.state != "closed":  # breakers of models or accounts have tripped
         wait_s = min((circuit.cooldown_s or 0.0 for circuit in circuits), default=0.0)
         reason = circuits[0].reason
     share = round(breaker.share(now_s, rules), 2)

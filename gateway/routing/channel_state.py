@@ -391,7 +391,12 @@ class ChannelState:
 
     @property
     def state(self) -> State:
-        """The state of the channel's breaker; not "closed" if all its named models have tripped recently."""
+        """The state of the channel as a whole.
+
+        If its own breaker is closed, the breaker of the whole channel for one account decides, else those of its
+        models, if it names each model and all have tripped: "open" if any is open. One account's breaker counts only
+        if its last failure came more than ``WORKING_AFTER_SUCCESS_S`` after the channel's last success.
+        """
         if self.breaker.state != "closed" or not self.circuits:
             return self.breaker.state
         working_until_s = self.circuits.answered_at + WORKING_AFTER_SUCCESS_S

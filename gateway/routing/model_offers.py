@@ -16,7 +16,11 @@ from gateway.routing.pricing_policy import PricingPolicy
 
 @frozen
 class Offer:
-    """A model with its channels, best first, and its price. ``multiplier_ppm``: of channel and group together."""
+    """A model with its channels, highest priority first.
+
+    ``price`` is that of the first channel that has one; None if none has. ``multiplier_ppm`` is that channel's
+    multiplier times the group's.
+    """
 
     listed: ModelInfo
     channels: Sequence[Channel]

@@ -49,7 +49,7 @@ class DataFolderLocked(Exception):
 
 
 class DataFolderDamaged(Exception):
-    """A file of the data folder is missing or was changed; the message is for the operator."""
+    """The data folder lacks a file, or does not belong to its database; the message is for the operator."""
 
 
 class DataFolder:

@@ -164,12 +164,12 @@ class RequestLogRepository:
         """Return ``query`` narrowed to the longest range that one index can cover."""
         ordered_rows = self._ordered_rows // 2 if _compares_slowly(request_filter) else self._ordered_rows
         if request_filter.after is None:
-            ordered_query = attrs.evolve(query, low=max(query.low, query.high - ordered_rows))
+            longest_query = attrs.evolve(query, low=max(query.low, query.high - ordered_rows))
         else:
-            ordered_query = attrs.evolve(query, high=min(query.high, query.low + ordered_rows))
+            longest_query = attrs.evolve(query, high=min(query.high, query.low + ordered_rows))
         indexes = _list_indexes(request_filter) if query.high - query.low > self._index_rows else []
         if not indexes:
-            return ordered_query
+            return longest_query
         ends = [
             build_reach_query(request_filter, attrs.evolve(query, index=name), self._index_rows) for name in indexes
         ]
@@ -179,10 +179,10 @@ class RequestLogRepository:
                 index_query = PageQuery(query.low if end_query is None else end_query, query.high, name)
             else:
                 index_query = PageQuery(query.low, query.high if end_query is None else end_query + 1, name)
-            gained_rows = (index_query.high - index_query.low) - (ordered_query.high - ordered_query.low)
-            if gained_rows > 0 or (gained_rows == 0 and ordered_query.index is None):
-                ordered_query = index_query
-        return ordered_query
+            gained_rows = (index_query.high - index_query.low) - (longest_query.high - longest_query.low)
+            if gained_rows > 0 or (gained_rows == 0 and longest_query.index is None):
+                longest_query = index_query
+        return longest_query
 
 
 _NarrowRange = Callable[[PageQuery, Sequence[tuple[int, bool]]], PageQuery]

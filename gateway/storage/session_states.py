@@ -77,7 +77,7 @@ class SessionStateRepository:
                 statement = _insert(connection, state, {**changes, "changed_ms": now_ms})
                 if await connection.scalar(statement.on_conflict_do_nothing().returning(_COLUMNS.subject)) is not None:
                     return state
-            former_state = await _find_locked(connection, state.subject)
+            former_state = await _lock_state(connection, state.subject)
             if not may_replace(former_state):
                 return former_state
             await _put(connection, state, changes, now_ms)
@@ -158,7 +158,7 @@ class SessionStateRepository:
         """Store the end of a session, with the ``audit`` row unless it had ended before. Return its state."""
 
         async def work(connection: AsyncConnection) -> SessionState:
-            state = await _find_locked(connection, subject)
+            state = await _lock_state(connection, subject)
             if state.ended_ms is None:
                 await _put(connection, state, {"ended_ms": now_ms}, now_ms)
                 await add_row(connection, audit)
@@ -197,7 +197,7 @@ _UNNEEDED = (
 )
 
 
-async def _find_locked(connection: AsyncConnection, subject: str) -> SessionState:
+async def _lock_state(connection: AsyncConnection, subject: str) -> SessionState:
     """Return the state of a session, and lock its row, if there is one, until the commit."""
     rows = (await connection.execute(_QUERY.where(_COLUMNS.subject == subject).with_for_update())).all()
     return _parse(rows[0]) if rows else SessionState(subject)

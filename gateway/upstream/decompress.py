@@ -67,7 +67,7 @@ class Decompressor:
 
 
 def open_inflation(encoding: str | None) -> Decompressor | None:
-    """Return a decoder for ``encoding``; None if it is empty. Raises ``ProviderBadResponse`` if unsupported."""
+    """Return a decoder for ``encoding``; None for an empty one. Raises ``ProviderBadResponse`` for others and None."""
     if encoding == "":
         return None
     if encoding not in _INFLATED_ENCODINGS:

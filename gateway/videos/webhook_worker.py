@@ -190,10 +190,10 @@ class WebhookWorker:
 
     def _forget_hosts(self) -> None:
         now_ms = self._now_ms()
-        for name in [
-            name for name, host in self._hosts.items() if not host.delivery_count and host.next_turn_ms <= now_ms
+        for key in [
+            key for key, host in self._hosts.items() if not host.delivery_count and host.next_turn_ms <= now_ms
         ]:
-            del self._hosts[name]
+            del self._hosts[key]
 
     def _now_ms(self) -> int:
         return round(self._clock() * 1000)

@@ -41,8 +41,9 @@ async def restore_upload(database: Database, state: Mapping[str, Any], _process:
 
 
 async def restore_part(database: Database, state: Mapping[str, Any], _process: str) -> bool:
-    """Insert the row of a part unless its upload has ended, and that of its upload; return whether the part was added.
+    """Insert the row of a part's upload if it is missing, then that of the part if the upload is pending.
 
+    Return whether the part was added.
     Raises the errors of ``database``.
     """
     row = state["row"]

@@ -20,7 +20,7 @@ GEMINI_PREFIX = "gemini:"
 
 @frozen
 class TextPart:
-    """A text.
+    """A text in a message.
 
     Attributes:
         cache_control: Anthropic's cache control (``{"type": "ephemeral"}``), or None.

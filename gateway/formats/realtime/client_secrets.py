@@ -22,10 +22,11 @@ _NON_SETTING_FIELDS = frozenset({"model", "client_secret", "expires_after", "id"
 
 @frozen
 class SecretRequest:
-    """A client secret request.
+    """A request for a client secret.
 
     Attributes:
         model: the only model of the sessions; None permits any model.
+        session: the session's fields; the whole body if ``is_flat``.
         is_flat: whether the request has the shape of the beta version.
     """
 

@@ -145,7 +145,10 @@ class ActiveRequestsFeed:
 
 
 def list_running(active: ActiveRequests, scope: int | None, now_s: float) -> list[RunningRequest]:
-    """Return this node's active requests of the account ``scope``, or of all accounts; ``now_s`` is loop time."""
+    """Return this node's active requests of the account ``scope``, without what only administrators see.
+
+    With None, return those of all accounts, with everything. ``now_s`` is loop time.
+    """
     return [
         _build_running_request(call, now_s, active.node, with_details=scope is None)
         for call in active.list_calls(scope)

@@ -1,4 +1,4 @@
-"""Admin API: export kept bodies as JSON lines, and a signed statement of what is kept and was deleted."""
+"""Admin API: export kept bodies as JSON lines, and sign a statement of what is kept and what was deleted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing

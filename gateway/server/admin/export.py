@@ -87,10 +87,8 @@ async def export_requests(request: AdminRequest) -> web.StreamResponse:
     """Export all requests that the filters match, as CSV (RFC 4180, with a header line) or as JSON lines.
 
     The newest come first, and at most a million: for older ones export again with `until`. In CSV a text that begins
-    with
-    `=`, `+`, `-` or `@` gets an apostrophe before it, so that no spreadsheet takes it for a formula. If the export
-    fails
-    halfway, the connection breaks off.
+    with `=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before it, so that no spreadsheet takes it
+    for a formula. If the export fails halfway, the connection breaks off.
     """
     name, actor = request.query.get("format", "csv"), request.actor
     if name not in FORMATS:

@@ -68,7 +68,7 @@ class LostChangeView:
 
 @frozen(kw_only=True)
 class ForgottenNode:
-    """A node that was signed off, and the credit that it held."""
+    """A node that was signed off, and the credit that it held. ``leases`` says what became of the credit."""
 
     id: str
     leases: OnCrash

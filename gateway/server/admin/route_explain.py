@@ -384,6 +384,6 @@ def _build_capability(capability: Capability) -> Fields | None:
 
 
 def build_price_summary(price: Price) -> PriceSummary:
-    """Return the rates of a price that an explanation shows."""
+    """Return the rates of a price, without a multiplier, and the number of its tiers."""
     fields = build_price(price) | {"tiers": len(price.tiers)}
     return PriceSummary(**{field.name: fields[field.name] for field in attrs.fields(PriceSummary)})

@@ -22,7 +22,7 @@ from gateway.upstream.frame_meter import FrameMeter
 from gateway.upstream.websocket import CLOSE_S, HEARTBEAT_S, MAX_FRAME_BYTES, HandshakeRefused, ProviderSocket
 
 
-async def open_session(request: web.Request) -> web.StreamResponse:
+async def _relay_session(request: web.Request) -> web.StreamResponse:
     """Connect the client to a provider of the model, and relay frames until the session ends.
 
     The client's handshake is answered after the provider's: until then, other channels can be tried.
@@ -64,8 +64,8 @@ async def open_session(request: web.Request) -> web.StreamResponse:
     return client
 
 
-serve_session = with_middlewares(open_session, [partial(settle_request, operation="realtime", kind=ActiveRealtime)])
-"""``open_session`` wrapped in the middleware that settles the request."""
+serve_session = with_middlewares(_relay_session, [partial(settle_request, operation="realtime", kind=ActiveRealtime)])
+"""``_relay_session`` wrapped in the middleware that settles the request."""
 
 
 def _open_socket(request: web.Request) -> web.WebSocketResponse:

@@ -79,13 +79,13 @@ def cut_excerpt(text: str, words: Sequence[str]) -> tuple[ExcerptPart, ...]:
         end = space
     parts = [ExcerptPart("… ", is_match=False)] if start else []
     while start < end:
-        position, length = min(
+        position, negative_length = min(
             ((position, -len(word)) for word in words if (position := lower_text.find(word, start, end)) >= 0),
             default=(end, 0),
         )
         if text[start:position]:
             parts.append(ExcerptPart(text[start:position], is_match=False))
-        if length:
-            parts.append(ExcerptPart(text[position : position - length], is_match=True))
-        start = position - length
+        if negative_length:
+            parts.append(ExcerptPart(text[position : position - negative_length], is_match=True))
+        start = position - negative_length
     return (*parts, ExcerptPart(" …", is_match=False)) if end < len(text) else tuple(parts)

@@ -240,7 +240,7 @@ class MovedKeyFiles:
             return self._store.list_accounts()
 
     def list_local_accounts(self) -> list[int]:
-        """Return the accounts with a key on this disk."""
+        """Return the ids of the accounts with a key on this disk. Raises ``OSError``."""
         return self._local.list_accounts()
 
     def destroy_former(self, account_id: int, version: int) -> bool:

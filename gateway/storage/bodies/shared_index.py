@@ -65,7 +65,7 @@ class SharedIndex:
         await self.give_up_drafts(_drafts.node == self.node, _drafts.process != process)
 
     async def give_up_old_drafts(self, before_ms: int) -> None:
-        """Make the drafts of all nodes that were noted before ``before_ms`` leftovers, and delete their rows."""
+        """Turn what a node noted as a draft before ``before_ms`` (Unix ms) into leftovers; delete the drafts' rows."""
         is_old = _drafts.noted_ms < before_ms
 
         async def work(connection: AsyncConnection) -> None:

@@ -37,7 +37,7 @@ def backfill(revision: str, add_part: AddPart, end: End | None = None) -> None:
         return
     after: int | None = -1
     while after is not None:
-        after = _add_next(connection, after, add_part, end)
+        after = _add_next_part(connection, after, add_part, end)
 
 
 def run_part(connection: Connection, revision: str) -> bool:
@@ -48,7 +48,7 @@ def run_part(connection: Connection, revision: str) -> bool:
     name = f"{UNFINISHED_BACKFILL}{revision}"
     module: Any = open_scripts().get_revision(revision).module
     after = int(connection.execute(READ_ROW, {"name": name}).scalar_one())
-    last = _add_next(connection, after, module.add_part, getattr(module, "end", None))
+    last = _add_next_part(connection, after, module.add_part, getattr(module, "end", None))
     if last is None:
         connection.execute(DELETE_ROW, {"name": name})
         return False
@@ -56,7 +56,7 @@ def run_part(connection: Connection, revision: str) -> bool:
     return True
 
 
-def _add_next(connection: Connection, after: int, add_part: AddPart, end: End | None) -> int | None:
+def _add_next_part(connection: Connection, after: int, add_part: AddPart, end: End | None) -> int | None:
     """Add the part after a sequence; return its last sequence, None at the end."""
     part = connection.execute(_FIND_PART, {"after": after, "part_rows": PART_ROWS}).one()
     if part.number:
