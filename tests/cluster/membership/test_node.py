@@ -364,6 +364,35 @@ async def test_behind_a_store_that_has_been_replaced_no_fence_moves_until_what_i
     await until(lambda: len(node.applied) == 3)
 
 
+@pytest.mark.parametrize("starts", [False, True], ids=["both were live", "one starts"])
+async def test_a_node_waits_for_what_others_restore_as_long_as_they_send_beats(
+    nodes: Nodes, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, *, starts: bool
+) -> None:
+    monkeypatch.setattr("gateway.cluster.membership.node.RESTORE_S", 0.2)  # shorter than the slow node takes
+    is_restoring, may_end = asyncio.Event(), asyncio.Event()
+
+    async def restore() -> None:
+        is_restoring.set()
+        await may_end.wait()
+
+    slow = await nodes.start(A, follow=False)
+    await slow.node.follow(slow.apply, slow.reload, restore)
+    other = None if starts else await nodes.start(B)
+    await begin_generation(observer)
+    await observer.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'gateway node %' "
+        "AND datname = current_database()"
+    )
+    async with asyncio.timeout(WITHIN_S):
+        await is_restoring.wait()
+    other = other or await nodes.start(B)
+    await until(lambda: other.node.restored_generation == slow.session.generation)
+    await asyncio.sleep(1.0)  # five times as long as it waits for a node without beats
+    assert other.node.others_restore
+    may_end.set()
+    await until(lambda: not other.node.others_restore)
+
+
 async def freeze(node: Running) -> None:
     """As SIGSTOP: its connections stay open, and it does nothing."""
     await node.node._jobs.stop()
