@@ -67,12 +67,12 @@ def redact_stream(stream: bytes, redactor: Redactor, *, keeps_media: bool = Fals
             event.changed = event.data is not None
     for text in join_texts(events):
         redact_text(text, redactor)
-    if not has_nothing_to_redact(stream.decode(errors="replace"), redactor, keeps_media=keeps_media):
-        for event in events:
-            if event.data is not None:
-                event.changed = redact_values([event.data], redactor, keeps_media=keeps_media) or event.changed
-    elif not any(event.changed for event in events):
+    is_clean = has_nothing_to_redact(stream.decode(errors="replace"), redactor, keeps_media=keeps_media)
+    if is_clean and not any(event.changed for event in events):
         return stream
+    for event in events:  # a changed event may have a whole text now, with media that were in pieces
+        if event.data is not None and (event.changed or not is_clean):
+            event.changed = redact_values([event.data], redactor, keeps_media=keeps_media) or event.changed
     return _redact_bytes(b"".join(event.build() for event in events), redactor)
 
 

@@ -24,7 +24,7 @@ from gateway.formats.redaction.redactor import Redactor
 from gateway.formats.redaction.secret_shapes import SECRET_NAME
 from gateway.formats.redaction.work import Work
 from tests.support.secret_samples import HARMLESS, PERSONAL, SECRETS, WRAPPED_SECRETS
-from tests.support.text_events import EVENTS
+from tests.support.text_events import EVENTS, tool_event
 
 ALL: frozenset[RedactedKind] = frozenset({"secrets", "cards", "ibans", "mails", "phones", "ips"})
 OWN_SECRETS = ("Ge&heim-wort", 'with "quotes" in it')
@@ -149,6 +149,22 @@ STREAMS = st.builds(
 @given(STREAMS, KINDS)
 def test_streams_are_redacted_as_without_the_first_pass(stream: bytes, kinds: frozenset[RedactedKind]) -> None:
     check(stream, kinds, redact_stream, keeps_media=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"password": 12345678}, {"name": "API_KEY", "value": "abcdefgh"}],
+    ids=["by its name", "by the name beside"],
+)
+def test_media_beside_a_secret_in_pieces_of_a_stream_are_left_out(arguments: dict[str, Any]) -> None:
+    """The pieces prove nothing. The text joined of them has a secret, and then stands in one event, with the media."""
+    image = base64.b64encode(bytes(range(256)) * 9).decode()
+    text = json.dumps({**arguments, "image": image})
+    stream = b"".join(tool_event(text[at : at + 5]) for at in range(0, len(text), 5))
+    check(stream, ALL, redact_stream, keeps_media=False)
+    redacted = redact_stream(stream, make_redactor(), keeps_media=False)
+    assert image[:40].encode() not in redacted
+    assert b"[media" in redacted
 
 
 @pytest.mark.parametrize(
