@@ -45,20 +45,20 @@ class AlertSpec:
     kinds of alerts to send; empty: all. ``secret``: signs the webhook; required for webhooks.
     """
 
-    name: str = attrs.field(metadata=about("name for logs and `gateway alerts`", NAME))
+    name: str = attrs.field(metadata=about("name shown in logs and by `gateway alerts`", NAME))
     url: str = attrs.field(
         metadata=about(
-            "https://… for a signed webhook; slack://, tgram://, discord://, mailtos:// and the other addresses of "
-            "Apprise need pip install '.[alerts]'",
+            "https://… for a signed webhook; slack://, tgram://, discord://, mailtos:// and Apprise's other URLs "
+            "need pip install '.[alerts]'",
             _URL,
         ),
         repr=False,
     )
     kinds: tuple[str, ...] = attrs.field(
-        default=(), metadata=about("the kinds of alerts to send; default: all", _WANTED_KINDS)
+        default=(), metadata=about("kinds of alerts to send; default: all", _WANTED_KINDS)
     )
     secret: str = attrs.field(
-        default="", metadata=about("secret that signs webhooks, see Standard Webhooks", _SECRET), repr=False
+        default="", metadata=about("secret for signing webhooks (see Standard Webhooks)", _SECRET), repr=False
     )
 
     @property

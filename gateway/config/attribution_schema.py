@@ -19,8 +19,8 @@ class AttributionSection:
     users: UserStorage = attrs.field(
         default="text",
         metadata=about(
-            'how end users are stored (x-gateway-user, or the user in the body): "text"; "hash": a keyed hash, which '
-            'tells users apart without their names; "off": not at all'
+            'how end users (from x-gateway-user or the request body) are stored: "text" as plain text; "hash" as a '
+            'keyed hash, which distinguishes users without revealing their names; "off" not at all'
         ),
     )
     names: bool = attrs.field(
@@ -29,8 +29,8 @@ class AttributionSection:
     tags: tuple[str, ...] = attrs.field(
         default=(ANY_TAG,),
         metadata=about(
-            'names of the tags to store; "*": all tags in the header x-gateway-tags. Names listed here are also '
-            "read from the metadata in the body",
+            'names of the tags to store; "*": all tags in the x-gateway-tags header. Tags listed here are also read '
+            "from the metadata in the request body",
             _TAG_NAMES,
         ),
     )
@@ -38,8 +38,8 @@ class AttributionSection:
     max_values: int = attrs.field(
         default=MAX_VALUES,
         metadata=about(
-            "how many users, sessions and values of each tag are counted separately per day; the rest are "
-            "counted as other. A change applies from the next day on",
+            "how many users, sessions and values of each tag are counted separately per day; the rest are counted "
+            "together as other. Changes take effect the next day",
             between(1, 1_000_000),
         ),
     )

@@ -27,7 +27,8 @@ class BodiesSection:
     max_kb: int = attrs.field(
         default=256,
         metadata=about(
-            "largest body kept whole; only the beginning and the end of a larger one are kept", between(1, 16_384)
+            "largest body to keep in full; of larger bodies, only the beginning and the end are kept",
+            between(1, 16_384),
         ),
     )
     redact: tuple[RedactedKind, ...] = attrs.field(
@@ -36,7 +37,7 @@ class BodiesSection:
     )
     patterns: tuple[str, ...] = attrs.field(
         default=(),
-        metadata=about("further patterns to replace, such as 'staff=EMP-\\d{6}'", must(_PATTERN_FORM, _are_patterns)),
+        metadata=about("additional patterns to redact, such as 'staff=EMP-\\d{6}'", must(_PATTERN_FORM, _are_patterns)),
     )
     leave_out: tuple[str, ...] = attrs.field(
         default=(),
@@ -45,7 +46,8 @@ class BodiesSection:
         ),
     )
     media: bool = attrs.field(
-        default=False, metadata=about("keep images and audio in JSON, not only their type, size and SHA-256")
+        default=False,
+        metadata=about("keep the images and audio in JSON, rather than only their type, size and SHA-256"),
     )
 
     def bounds(self) -> BodyBounds:

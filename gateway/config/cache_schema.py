@@ -19,7 +19,7 @@ class CacheSection:
         metadata=about("how long answers are reused, in seconds (0 = only where a key or a route says so)", _TTL),
     )
     request_ttl_s: int = attrs.field(
-        default=0, metadata=about('the longest "Cache-Control: max-age" that a request may ask for (0 = none)', _TTL)
+        default=0, metadata=about('highest "Cache-Control: max-age" that a request may ask for (0 = none)', _TTL)
     )
     max_gb: int = attrs.field(
         default=5, metadata=about("disk space for answers; the oldest are deleted first", between(1, 100_000))
@@ -34,7 +34,7 @@ class CacheSection:
     hit_price: float = attrs.field(
         default=0.0, metadata=about("price of a cached answer, as a share of the full price", between(0, 1))
     )
-    tools: bool = attrs.field(default=False, metadata=about("cache answers to requests with tools, too"))
+    tools: bool = attrs.field(default=False, metadata=about("also cache answers to requests with tools"))
 
     @property
     def hit_price_ppm(self) -> int:

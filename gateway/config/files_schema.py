@@ -17,10 +17,14 @@ class FilesSection:
     """``[files]``: files that clients send to /v1/files and /v1/uploads, and that batches write."""
 
     max_mb: int = attrs.field(
-        default=512, metadata=about("largest file; see store.media_url (0 = no limit)", between(0, 1_000_000))
+        default=512,
+        metadata=about(
+            "maximum size of a file (0 = no limit); store.media_url sets where files are kept", between(0, 1_000_000)
+        ),
     )
     max_total_mb_per_account: int = attrs.field(
-        default=10_240, metadata=about("all files of an account together (0 = no limit)", between(0, 1_000_000_000))
+        default=10_240,
+        metadata=about("maximum total size of an account's files (0 = no limit)", between(0, 1_000_000_000)),
     )
     keep_days: int = attrs.field(
         default=30,
@@ -37,12 +41,15 @@ class BatchesSection:
     """``[batches]``: requests that clients send as one file to /v1/batches."""
 
     max_active: int = attrs.field(
-        default=8, metadata=about("how many requests of all batches run at the same time", between(1, 10_000))
+        default=8,
+        metadata=about(
+            "maximum number of batch requests that run at the same time, across all batches", between(1, 10_000)
+        ),
     )
     price_multiplier: float = attrs.field(
         default=1.0,
         metadata=about(
-            "multiplies the prices of requests in new batches: 0.5 charges half",
+            "price multiplier for requests in new batches; 0.5 charges half the price",
             must("a number above 0 and up to 1, of at most six decimals", is_share),
         ),
     )

@@ -27,10 +27,12 @@ class MetricsSection:
     """``[metrics]``: who may read ``GET /metrics``, besides this machine."""
 
     token: str = attrs.field(
-        default="", metadata=about("bearer token that Prometheus sends, from any address", _TOKEN), repr=False
+        default="",
+        metadata=about("bearer token with which Prometheus may read /metrics from any address", _TOKEN),
+        repr=False,
     )
     allow: tuple[str, ...] = attrs.field(
-        default=(), metadata=about('networks that may read /metrics without a token: ["10.0.0.0/8"]', NETWORKS)
+        default=(), metadata=about('networks that may read /metrics without a token, such as ["10.0.0.0/8"]', NETWORKS)
     )
 
 
@@ -41,20 +43,22 @@ class TracingSection:
     endpoint: str = attrs.field(
         default="",
         metadata=about(
-            'URL of an OTLP/HTTP receiver: "http://127.0.0.1:4318"; /v1/traces is added. Empty: off. Needs '
-            "pip install '.[tracing]'",
+            'URL of an OTLP/HTTP receiver, such as "http://127.0.0.1:4318"; /v1/traces is appended. If empty, '
+            "nothing is traced. Needs pip install '.[tracing]'",
             URL,
         ),
     )
     sample_ratio: float = attrs.field(
         default=1.0,
         metadata=about(
-            "share of the requests to trace, 0 to 1; a client that sends a traceparent decides for itself",
+            "share of requests to trace, from 0 to 1; if a client sends a traceparent, that decides instead",
             between(0, 1),
         ),
     )
     headers: tuple[str, ...] = attrs.field(
-        default=(), metadata=about('headers for the receiver: ["Authorization=Bearer ..."]', _HEADERS), repr=False
+        default=(),
+        metadata=about('headers to send to the receiver, such as ["Authorization=Bearer ..."]', _HEADERS),
+        repr=False,
     )
 
     @property

@@ -88,8 +88,8 @@ class LedgerSection:
     on_crash: OnCrash = attrs.field(
         default="release",
         metadata=about(
-            'cost of a request that was running when the process was killed: "release": nothing; "charge": the '
-            "reserved amount"
+            'what is charged for a request that was running when the process was killed: with "release", nothing; '
+            'with "charge", the reserved amount'
         ),
     )
 
@@ -101,25 +101,29 @@ class BillingSection:
     unpriced: Unpriced = attrs.field(
         default="refuse_limited",
         metadata=about(
-            'models without a price: "refuse_limited": refused to keys and accounts with a spending limit, free '
-            'for others; "free": free for all; "refuse": neither listed nor served'
+            'how to treat models without a price: "refuse_limited" refuses them to keys and accounts with a spending '
+            'limit and makes them free for all others; "free" makes them free for everyone; with "refuse", they are '
+            "neither listed nor served"
         ),
     )
     require_price: bool = attrs.field(
-        default=False, metadata=about('deprecated: true means unpriced = "refuse", whatever unpriced says')
+        default=False,
+        metadata=about(
+            'deprecated; true has the same effect as unpriced = "refuse" and takes precedence over unpriced'
+        ),
     )
     abandoned: Abandoned = attrs.field(
         default="charge",
         metadata=about(
-            'what a request costs if its client disconnects: "charge": at least the prompt; "drain": the '
-            'usage that the provider reports at the end; "free": only what was received'
+            'what is charged for a request if its client disconnects: with "charge", at least the prompt; with '
+            '"drain", the usage that the provider reports at the end; with "free", only what was received'
         ),
     )
     burn_rate: float = attrs.field(
         default=4.0,
         metadata=about(
-            "alert if a spending limit would be used up, at the pace of the last hour, within 1 / burn_rate of "
-            "the time left in its period; 0: no such alert",
+            "alert if, at the pace of the last hour, a spending limit would be used up within 1 / burn_rate of the "
+            "time left in its period; 0: no such alert",
             between(0, 1000),
         ),
     )
@@ -134,8 +138,8 @@ class BillingSection:
     anomaly_usd: float = attrs.field(
         default=1.0,
         metadata=about(
-            "minimum spending in an hour for the alert on unusual spending, in dollars; ten times as much if the "
-            "median is 0",
+            "the alert on unusual spending is sent only if at least this many dollars were spent in the hour; ten "
+            "times as much if the median of that hour in the last 14 days is 0",
             between(0, 1_000_000),
         ),
     )
@@ -146,18 +150,19 @@ class RoutingSection:
     """``[routing]``: retries, failover and circuit breakers."""
 
     max_attempts: int = attrs.field(
-        default=3, metadata=about("channels tried per request, before its first byte is sent", between(1, 10))
+        default=3,
+        metadata=about("maximum number of channels to try per request, before its first byte is sent", between(1, 10)),
     )
     retry_ratio: float = attrs.field(
         default=0.2,
         metadata=about(
-            "retries may be at most this share of the running requests (three are always allowed)", between(0, 1)
+            "maximum number of retries, as a share of the running requests (three are always allowed)", between(0, 1)
         ),
     )
     failover_after_s: float = attrs.field(
         default=DEFAULT_SETTINGS.failover_after_s,
         metadata=about(
-            "time to wait for a stream's first event if another channel could serve it; a channel's own "
+            "how long to wait for a stream's first event if another channel could serve the request; a channel's own "
             "first_byte_timeout_s takes precedence",
             POSITIVE,
         ),
@@ -165,7 +170,7 @@ class RoutingSection:
     trip_failures: int = attrs.field(
         default=DEFAULT_RULES.failures,
         metadata=about(
-            "open the circuit of a channel and model (or API format) after this many consecutive failures",
+            "open the circuit for a channel and model (or API format) after this many consecutive failures",
             between(1, 1_000),
         ),
     )
@@ -178,15 +183,17 @@ class RoutingSection:
     )
     cooldown_s: float = attrs.field(
         default=DEFAULT_RULES.cooldown_s,
-        metadata=about("how long an open circuit blocks calls at first; doubles each time", POSITIVE),
+        metadata=about(
+            "how long a circuit blocks calls when it first opens; doubles each time it opens again", POSITIVE
+        ),
     )
     max_cooldown_s: float = attrs.field(
         default=DEFAULT_RULES.max_cooldown_s,
-        metadata=about("longest time a circuit blocks calls; also the limit for a provider's Retry-After", POSITIVE),
+        metadata=about("maximum time for which a circuit blocks calls; also limits a provider's Retry-After", POSITIVE),
     )
     warm_up_s: float = attrs.field(
         default=DEFAULT_RULES.ramp_s,
-        metadata=about("time a recovered channel takes to reach its full traffic share", NOT_NEGATIVE),
+        metadata=about("how long a recovered channel takes to return to its full share of traffic", NOT_NEGATIVE),
     )
     sync_interval_s: float = attrs.field(
         default=600.0, metadata=about("how often the model lists of synchronized channels are fetched", POSITIVE)
@@ -194,8 +201,9 @@ class RoutingSection:
     affinity: AffinityMode = attrs.field(
         default="auto",
         metadata=about(
-            'which conversations stay on the channel and key that answered last, where their prompt is cached: "auto": '
-            'all; "header": those that the client names, by a header or prompt_cache_key; "off": none'
+            "which conversations stay on the channel and key that last answered them, where their prompt is cached: "
+            '"auto": all; "header": only those that the client identifies by a header or prompt_cache_key; "off": '
+            "none"
         ),
     )
     affinity_s: float = attrs.field(
@@ -205,29 +213,30 @@ class RoutingSection:
     balance: BalanceStrategy = attrs.field(
         default="weight",
         metadata=about(
-            'how to choose among channels of the same priority: "weight"; or by measurement: "latency" (time to '
-            'the first event), "throughput" (tokens per second), "cost" (price paid for tokens)'
+            'how to choose among channels of the same priority: by "weight", or by a measurement: "latency" (time to '
+            'the first event), "throughput" (tokens per second) or "cost" (price paid for tokens)'
         ),
     )
     allow_prefer: bool = attrs.field(
         default=False,
         metadata=about(
-            "callers may choose the balance with the header x-gateway-prefer: latency, throughput or cost; "
-            "false: the header has no effect"
+            "let callers choose how to balance, with the x-gateway-prefer header (latency, throughput or cost); if "
+            "false, the header has no effect"
         ),
     )
     shadow_account: str = attrs.field(
         default="shadow",
         metadata=about(
-            "account that pays for the copies that routes send to shadow models; created with the first copy",
+            "account that pays for the request copies that routes send to shadow models; created when the first copy "
+            "is sent",
             must("the name of an account", lambda value: NAME_SHAPE.match(value) is not None),
         ),
     )
     demo: Literal["auto", "on", "off"] = attrs.field(
         default="auto",
         metadata=about(
-            "built-in demo: on, off, or auto: on until a channel has answered and the demo has not been used for "
-            "an hour"
+            "built-in demo: on, off or auto (on until a channel has answered and the demo has not been used for an "
+            "hour)"
         ),
     )
 
@@ -280,13 +289,14 @@ class ResponsesSection:
     keep_days: float = attrs.field(
         default=30.0,
         metadata=about(
-            "how long a stored response can be retrieved and continued; 0: none is stored", between(0, 3_650)
+            "how long a stored response can be retrieved and continued; 0: responses are not stored", between(0, 3_650)
         ),
     )
     max_total_mb_per_account: int = attrs.field(
         default=1_024,
         metadata=about(
-            "all responses of an account together, compressed; the oldest are deleted first (0 = no limit)",
+            "maximum total size of an account's stored responses, compressed; the oldest are deleted first (0 = no "
+            "limit)",
             between(0, 1_000_000_000),
         ),
     )
@@ -319,23 +329,23 @@ class VideosSection:
         default=24.0, metadata=about("a job that has not ended after this time fails and costs nothing", _HOURS)
     )
     max_open: int = attrs.field(
-        default=1_000, metadata=about("unfinished video jobs per account", between(1, 1_000_000))
+        default=1_000, metadata=about("maximum number of unfinished video jobs per account", between(1, 1_000_000))
     )
     status_words: Literal["auto", "spec", "openai"] = attrs.field(
         default="auto",
         metadata=about(
-            'status reported for a running job: "spec": processing; "openai": in_progress; "auto": '
-            "in_progress for OpenAI's client libraries and for jobs created by a form, as these libraries "
-            "send them; else processing"
+            'status reported for a running job: with "spec", processing; with "openai", in_progress; with "auto", '
+            "in_progress for OpenAI's client libraries and for jobs created by a form, which is how those libraries "
+            "create them, and processing for all others"
         ),
     )
     polls_per_channel: int = attrs.field(
-        default=16, metadata=about("concurrent status polls per channel", between(1, 1_000))
+        default=16, metadata=about("maximum number of concurrent status polls per channel", between(1, 1_000))
     )
     webhook_hosts: tuple[str, ...] = attrs.field(
         default=(),
         metadata=about(
-            'hosts that a request may name in webhook_url: ["*.example.com"]; the webhook_url of a [[key]] '
+            'hosts that a request may name in webhook_url, such as ["*.example.com"]; the webhook_url of a [[key]] '
             "is not restricted",
             _HOSTS,
         ),
@@ -357,8 +367,8 @@ class SafetySection:
     words_file: str = attrs.field(
         default="",
         metadata=about(
-            "file with words and phrases, one per line (up to 2 MB), that prompts for images and videos must not "
-            "contain; a relative path starts at the folder of the configuration file"
+            "file (up to 2 MB) with the words and phrases, one per line, that image and video prompts must not "
+            "contain; a relative path is relative to the configuration file's folder"
         ),
     )
 
@@ -368,7 +378,8 @@ class EgressSection:
     """``[egress]``: private networks that outbound fetches may reach."""
 
     allow: tuple[str, ...] = attrs.field(
-        default=(), metadata=about('private networks that outbound requests may reach: ["10.1.0.0/16"]', NETWORKS)
+        default=(),
+        metadata=about('private networks that outbound requests may reach, such as ["10.1.0.0/16"]', NETWORKS),
     )
 
 
@@ -382,8 +393,8 @@ class RequestsSection:
     keep_bodies: str = attrs.field(
         default="none",
         metadata=about(
-            'requests whose prompts and answers are kept, see [bodies]: "none"; "errors": failed requests and '
-            'those with a failed attempt; "sampled:0.05": a random share; "all"',
+            'which prompts and answers are kept (see [bodies]): "none"; "errors": those of failed requests and of '
+            'requests with a failed attempt; "sampled:0.05": those of a random share of requests; "all"',
             must(RULE_FORMS, is_keep_rule),
         ),
     )

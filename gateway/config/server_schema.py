@@ -70,96 +70,99 @@ class ServerSection:
     base_url: str = attrs.field(
         default="",
         metadata=about(
-            'public URL of the gateway, for instance "https://ai.example.com" behind a proxy, or '
-            '"https://example.com/ai" if the proxy strips that path',
+            'public URL of the gateway, such as "https://ai.example.com" behind a proxy, or "https://example.com/ai" '
+            "if the proxy strips that path",
             URL,
         ),
     )
     tls_certificate: str = attrs.field(
         default="",
         metadata=about(
-            "PEM file with the certificate and its chain: the gateway serves HTTPS itself. A renewed file is used "
-            "within a minute"
+            "PEM file with the certificate and its chain, for the gateway to serve HTTPS itself. A renewed file is "
+            "picked up within a minute"
         ),
     )
-    tls_key: str = attrs.field(default="", metadata=about("PEM file with the key of tls_certificate"))
+    tls_key: str = attrs.field(default="", metadata=about("PEM file with the private key for tls_certificate"))
     drain_timeout_s: float = attrs.field(
-        default=30.0, metadata=about("time for running requests to finish after SIGTERM", NOT_NEGATIVE)
+        default=30.0, metadata=about("how long running requests have to finish after SIGTERM", NOT_NEGATIVE)
     )
     shutdown_delay_s: float = attrs.field(
         default=0.0,
         metadata=about(
-            "how long requests are still accepted after SIGTERM, before drain_timeout_s begins; meanwhile "
-            "/readyz answers 503, and a load balancer sends no more",
+            "how long requests are still accepted after SIGTERM, before drain_timeout_s begins; meanwhile, /readyz "
+            "answers 503, so that a load balancer stops sending requests",
             NOT_NEGATIVE,
         ),
     )
     keepalive_timeout_s: float = attrs.field(
         default=0.0,
         metadata=about(
-            "idle timeout of client connections; must be longer than that of a proxy in front. 0: 75 s, or "
-            "20 s if the gateway listens on more than loopback without trusted_proxies",
+            "idle timeout for client connections; must be longer than that of any proxy in front of the gateway. 0: "
+            "75 s, or 20 s if the gateway listens on more than loopback without trusted_proxies",
             NOT_NEGATIVE,
         ),
     )
     max_connections: int = attrs.field(
         default=0,
         metadata=about(
-            "open client connections. 0: half of the file descriptors (ulimit -n), at most 10000", between(0, 1_000_000)
+            "maximum number of open client connections. 0: half of the file descriptors (ulimit -n), but at most 10000",
+            between(0, 1_000_000),
         ),
     )
     max_connections_per_address: int = attrs.field(
         default=0,
         metadata=about(
-            "open connections per IP address (IPv6: per /64), except from trusted proxies. 0: half of max_connections",
+            "maximum number of open connections per IP address (IPv6: per /64), except from trusted proxies. 0: half "
+            "of max_connections",
             between(0, 1_000_000),
         ),
     )
     max_body_mb: int = attrs.field(
         default=16,
         metadata=about(
-            "largest JSON request body; a quarter of it for embeddings, completions, moderations, rerank and "
-            "speech. Parsing 16 MB blocks other requests for up to 50 ms",
+            "maximum size of a JSON request body; a quarter of that for embeddings, completions, moderations, rerank "
+            "and speech. Parsing 16 MB blocks other requests for up to 50 ms",
             between(1, 1024),
         ),
     )
     max_loaded_mb: int = attrs.field(
         default=0,
         metadata=about(
-            "memory for content that the gateway loads for requests: stored responses, files in prompts, "
-            "compressed bodies, lines of batches. One request may use half of it. 0: four times max_body_mb, at "
-            "least 64",
+            "memory for content that the gateway loads for requests: stored responses, files in prompts, compressed "
+            "bodies and batch lines. A single request may use half of it. 0: four times max_body_mb, but at least 64",
             between(0, 1_000_000),
         ),
     )
     max_upload_mb: int = attrs.field(
         default=128,
         metadata=about(
-            "largest multipart form (images to edit, recordings); stored in the data folder, not in memory",
+            "maximum size of a multipart form (images to edit, recordings); forms are stored in the data folder, not "
+            "in memory",
             between(1, 4096),
         ),
     )
-    max_file_mb: int = attrs.field(default=64, metadata=about("largest file in a form", between(1, 4096)))
+    max_file_mb: int = attrs.field(default=64, metadata=about("maximum size of a file in a form", between(1, 4096)))
     log_format: Literal["auto", "console", "json"] = attrs.field(
         default="auto",
-        metadata=about('log format: "console", "json", or "auto": console on a terminal, JSON elsewhere'),
+        metadata=about('log format: "console", "json" or "auto" (console on a terminal, JSON elsewhere)'),
     )
     trusted_proxies: tuple[str, ...] = attrs.field(
         default=(),
         metadata=about(
-            'proxies whose X-Forwarded-For header is trusted (for allow_ips): ["127.0.0.1", "10.0.0.0/8"]', NETWORKS
+            'proxies whose X-Forwarded-For header is trusted (for allow_ips), such as ["127.0.0.1", "10.0.0.0/8"]',
+            NETWORKS,
         ),
     )
     local_sign_in: bool = attrs.field(
         default=True,
         metadata=about(
-            "members may sign in with a passphrase; false: a [[sign_in]] provider must create administrators"
+            "let members sign in with a passphrase; if false, a [[sign_in]] provider must create administrators"
         ),
     )
     cors_origins: tuple[str, ...] = attrs.field(
         default=(),
         metadata=about(
-            "origins of web pages that may call the public API from a browser with a key: "
+            "origins whose web pages may call the public API with a key from a browser, such as "
             '["https://app.example.com"]; "*": any origin',
             _ORIGINS,
         ),
@@ -199,7 +202,8 @@ class StoreSection:
     master_key: str = attrs.field(
         default="",
         metadata=about(
-            "64 hexadecimal digits that encrypt provider keys in the database; default: master.key in the data folder",
+            "encryption key for the provider keys in the database, as 64 hexadecimal digits; default: master.key in "
+            "the data folder",
             _MASTER_KEY,
         ),
         repr=False,
@@ -209,7 +213,7 @@ class StoreSection:
         default="",
         metadata=about(
             "where images, videos and clients' files are kept: a folder that all nodes of a cluster mount, such as "
-            '"/mnt/gateway", or a bucket of an S3-compatible store, such as '
+            '"/mnt/gateway", or a bucket in an S3-compatible store, such as '
             '"s3://bucket/prefix?endpoint=https://host:9000&region=eu-1" (needs the extra s3); default: the data '
             "folder",
             _MEDIA_URL,
@@ -219,8 +223,8 @@ class StoreSection:
     bodies_url: str = attrs.field(
         default="",
         metadata=about(
-            "where kept prompts and answers are moved after a few seconds, with their data keys: a folder or a "
-            "bucket like store.media_url, which every node of a cluster can read; default: they stay in the data "
+            "where kept prompts and answers are moved after a few seconds, together with their data keys: a folder "
+            "or bucket that every node of a cluster can read, as for store.media_url; default: they stay in the data "
             "folder",
             _MEDIA_URL,
         ),
@@ -238,33 +242,34 @@ class ClusterSection:
 
     enabled: bool = attrs.field(
         default=False,
-        metadata=about("this gateway is a node of a cluster, whose nodes use the same PostgreSQL database"),
+        metadata=about("run this gateway as a node of a cluster, whose nodes all use the same PostgreSQL database"),
     )
     url: str = attrs.field(
         default="",
         metadata=about(
-            "address at which the other nodes reach this node directly, for data that only this node has. Empty: the "
-            "listen address, which other machines cannot reach on loopback, and no node can reach with HTTPS"
+            "address at which the other nodes reach this node directly, for data that only this node has. If empty, "
+            "they use the listen address: other machines cannot reach it if it is on loopback, and no node can if it "
+            "serves HTTPS"
         ),
     )
     insecure: bool = attrs.field(
         default=False,
         metadata=about(
-            "let nodes call nodes on other machines over plain HTTP, which others on the network can read; "
-            "false: only at addresses that begin with https:// or are on loopback"
+            "let nodes call nodes on other machines over plain HTTP, which others on the network can read; if false, "
+            "nodes are called only at addresses that begin with https:// or are on loopback"
         ),
     )
     journal: Literal["disk", "store"] = attrs.field(
         default="disk",
         metadata=about(
-            'where a request is recorded before it is sent: "disk": in the data folder, which must not be lost; '
-            '"store": in the database, which costs a commit, but the data folder may be lost'
+            'where a request is recorded before it is sent. "disk": in the data folder, which must then not be lost; '
+            '"store": in the database, which costs a commit but survives the loss of the data folder'
         ),
     )
     orphan_after_s: float = attrs.field(
         default=3_600,
         metadata=about(
-            "seconds after which the credit of a lost node is settled as ledger.on_crash says; 0: only by "
+            "seconds after which the credit of a lost node is settled according to ledger.on_crash; 0: only by "
             "`gateway nodes forget`",
             between(0, 31_536_000),
         ),
@@ -278,9 +283,9 @@ class RateLimitsSection:
     store: Literal["auto", "memory", "postgresql", "valkey"] = attrs.field(
         default="auto",
         metadata=about(
-            'where rate limits are counted: "memory": in this process; "postgresql" or "valkey" (or Redis; needs '
-            'the extra valkey): on a server, which also keeps the counts across a restart; "auto": on the server of '
-            "rate_limits.url; without one, in the database of a cluster, or in memory"
+            'where rate limits are counted. "memory": in this process; "postgresql" or "valkey" (or Redis; needs the '
+            'extra valkey): on a server, which also keeps the counts across a restart; "auto": on the server at '
+            "rate_limits.url; without one, in the database of a cluster, or otherwise in memory"
         ),
     )
     url: str = attrs.field(
@@ -304,8 +309,8 @@ class RateLimitsSection:
     when_down: Literal["share", "open", "closed"] = attrs.field(
         default="share",
         metadata=about(
-            'what a gateway admits while the rate-limit server is down: "share": its part of each limit; "open": '
-            'the whole limit; "closed": nothing that has a limit (503)'
+            'what a gateway admits while the rate-limit server is down. "share": its share of each limit; "open": '
+            'each limit in full; "closed": nothing that has a limit (503)'
         ),
     )
 

@@ -19,9 +19,11 @@ class SinkFilter:
     """``filter`` of a ``[[sink]]``: a request is delivered if it matches every list that is not empty."""
 
     accounts: tuple[str, ...] = attrs.field(default=(), metadata=about("names of accounts"))
-    models: tuple[str, ...] = attrs.field(default=(), metadata=about('models or globs: ["gpt-*"]'))
+    models: tuple[str, ...] = attrs.field(default=(), metadata=about('models or globs, such as ["gpt-*"]'))
     routes: tuple[str, ...] = attrs.field(default=(), metadata=about("names of routes"))
-    tags: tuple[str, ...] = attrs.field(default=(), metadata=about('any of these tags: ["team=web"]'))
+    tags: tuple[str, ...] = attrs.field(
+        default=(), metadata=about('requests with any of these tags, such as ["team=web"]')
+    )
     only_errors: bool = attrs.field(default=False, metadata=about("only requests that failed or were refused"))
 
 
@@ -29,17 +31,17 @@ class SinkFilter:
 class SinkSpec:
     """``[[sink]]``: a receiver of the rows of requests."""
 
-    name: str = attrs.field(metadata=about("name for the log, metrics and `gateway sinks`", NAME))
+    name: str = attrs.field(metadata=about("name shown in the log, in metrics and by `gateway sinks`", NAME))
     kind: SinkKind = attrs.field(
         metadata=about(
-            '"otlp": OpenTelemetry over HTTP; "langfuse"; "webhook": signed JSON; "bucket": JSON lines in a bucket of '
-            "an S3-compatible store, which needs pip install '.[s3]'"
+            '"otlp": OpenTelemetry over HTTP; "langfuse"; "webhook": signed JSON; "bucket": JSON lines in a bucket '
+            "in an S3-compatible store (needs pip install '.[s3]')"
         )
     )
     url: str = attrs.field(
         metadata=about(
-            "otlp: the whole address, which ends in /v1/traces (spans) or /v1/logs (events); langfuse: its address; "
-            "webhook: https://…; bucket: s3://… like store.media_url",
+            "otlp: the full address, ending in /v1/traces (spans) or /v1/logs (events); langfuse: its address; "
+            "webhook: https://…; bucket: s3://…, as for store.media_url",
             must("a URL such as https://…", is_url),
         ),
         repr=False,
@@ -47,13 +49,13 @@ class SinkSpec:
     secret: str = attrs.field(
         default="",
         metadata=about(
-            'otlp: a header: "Authorization=Bearer …"; langfuse: "public key:secret key"; webhook: its signing '
-            "secret; bucket: none"
+            'otlp: a header, such as "Authorization=Bearer …"; langfuse: "public key:secret key"; webhook: its '
+            "signing secret; bucket: none"
         ),
         repr=False,
     )
     fields: SinkFields = attrs.field(
-        default="metadata", metadata=about('"metadata": the records of requests; "full": with the kept bodies, too')
+        default="metadata", metadata=about('"metadata": only the request records; "full": also the kept bodies')
     )
     filter: SinkFilter = attrs.Factory(SinkFilter)
 

@@ -18,5 +18,5 @@ class StreamsSection:
         ),
     )
     max_mb: int = attrs.field(
-        default=16, metadata=about("largest stream; a larger one cannot be resumed", between(1, 1_024))
+        default=16, metadata=about("largest stream that can be resumed, in MB", between(1, 1_024))
     )
