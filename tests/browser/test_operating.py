@@ -245,7 +245,9 @@ async def test_settings_are_found_changed_together_undone_and_read_only_where_th
     await page.keyboard.type("channels tried")
     await page.keyboard.press("Enter")
     await expect(page.locator(".setting")).to_have_count(1)
-    await expect(page.locator(".setting")).to_contain_text("Channels tried per request, before its first byte is sent.")
+    await expect(page.locator(".setting")).to_contain_text(
+        "Maximum number of channels to try per request, before its first byte is sent."
+    )
     await ada.go("/settings")
     await ada.write("Attempts per request", "99")
     await affinity.select_option("header")
@@ -560,7 +562,7 @@ async def test_saving_a_route_loses_no_field(site: VisitedGateway, ada: Visitor)
     copies = last.get_by_role("group", name="Send copies to these models")
     for _ in range(2):
         await copies.get_by_role("button", name="Remove from the list").first.click()
-    for label in ("Share of the requests, 0 to 1 optional", "Maximum concurrent copies optional"):
+    for label in ("Share of requests, 0 to 1 optional", "Maximum concurrent copies optional"):
         await last.get_by_label(label).fill("")
     await last.get_by_label("Balance channels by").select_option("latency")
     await ada.send("Save")
@@ -583,7 +585,7 @@ async def test_steps_move_by_keyboard_and_by_dragging_and_the_dry_run_follows(
     await rows.nth(1).get_by_label("Model", exact=True).first.press("Alt+ArrowUp")
     await expect(models).to_have_text(["m", "gone", "endless"])
     await expect(rows.first.get_by_label("Model", exact=True).first).to_be_focused()
-    await expect(page.get_by_text("This is step 1 now.")).to_be_attached()
+    await expect(page.get_by_text("This is now step 1.")).to_be_attached()
     await expect(verdicts).to_have_text(["gets the request", "skipped", "after a failure"])
     await page.set_viewport_size({"width": 1440, "height": 1600})  # all steps are in sight
     await rows.nth(2).locator("[data-grip]").hover()

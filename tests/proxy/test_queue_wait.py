@@ -183,7 +183,10 @@ async def test_explain_tells_the_places_who_waits_the_expected_wait_and_the_load
         tasks.append(asyncio.create_task(call(gateway, stream=False, model="A")))
         await until_queued(gateway, 3)
         full = await explain("A")
-        assert (full["served"], full["channels"][0]["reason"]) == (False, "at its maximum of concurrent requests")
+        assert (full["served"], full["channels"][0]["reason"]) == (
+            False,
+            "at its maximum number of concurrent requests",
+        )
         server.open_gate.set()
         assert {(await task).status for task in tasks} == {200}
 

@@ -57,8 +57,8 @@ UNRESTRICTED_CALLER = Caller(Account(id=0, name=""), ApiKey(id=0, account_id=0, 
 _REASONS_BY_OBSTACLE = {
     "cooling_down": "cooling down after failures",
     "recovering": "recovering: one request is testing it",
-    "full": "at its maximum of concurrent requests",
-    "rate": "at its maximum of requests per minute",
+    "full": "at its maximum number of concurrent requests",
+    "rate": "at its maximum number of requests per minute",
     "keys": "the provider limits the rate of its keys for this model",
     "refused": "failing: the provider refused its keys",
 }

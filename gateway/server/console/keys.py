@@ -21,7 +21,7 @@ _MAX_SESSIONS = 5
 FIELD_WORDS: Mapping[str, str] = {
     "quota_usd": mark("spending limit"),
     "quota_period": mark("reset period"),
-    "quota_status": mark("status of refusals"),
+    "quota_status": mark("refusal status"),
     "models": mark("models"),
     "group": mark("group"),
     "expires_at": mark("expiry"),
@@ -35,7 +35,7 @@ FIELD_WORDS: Mapping[str, str] = {
     "tags": mark("tags"),
     "loops": mark("repeated conversations"),
     "max_session_usd": mark("highest session budget"),
-    "show_account": mark("limits of the account"),
+    "show_account": mark("account limits"),
     "keep_bodies": mark("kept prompts and answers"),
     "resumable": mark("resumable streams"),
     "cache_ttl_s": mark("answer cache"),

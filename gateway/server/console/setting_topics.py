@@ -80,7 +80,7 @@ TITLES: Mapping[str, str] = {
     "billing.abandoned": mark("Cost if the client disconnects"),
     "billing.burn_rate": mark("Burn-rate alert (factor)"),
     "billing.anomaly_factor": mark("Unusual-spending alert (factor)"),
-    "billing.anomaly_usd": mark("Unusual-spending alert minimum (USD per hour)"),
+    "billing.anomaly_usd": mark("Minimum for unusual-spending alerts (USD/hour)"),
     "routing.max_attempts": mark("Attempts per request"),
     "routing.retry_ratio": mark("Maximum share of retries"),
     "routing.failover_after_s": mark("Fail over if a stream is silent for (seconds)"),

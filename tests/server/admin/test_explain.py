@@ -141,7 +141,7 @@ KEYLESS = "the provider limits the rate of its keys for this model"
     ("more", "script", "reason", "waits"),
     [
         ({}, LIMITED, KEYLESS, (8, 20)),
-        ({"rpm": 2}, answer(COMPLETION), "at its maximum of requests per minute", (10, 31)),
+        ({"rpm": 2}, answer(COMPLETION), "at its maximum number of requests per minute", (10, 31)),
     ],
     ids=["keys limited", "rate"],
 )
@@ -215,7 +215,7 @@ async def test_a_channel_with_as_many_calls_as_it_may_have_is_full(standing_with
     async with ScriptedUpstream(stream_until(go)) as up:
         gateway = await standing_with({"channel": [channel(up.base_url, max_concurrency=1)]})
         async with gateway.post({**HELLO, "stream": True}) as response:
-            assert await verdicts(gateway) == {"up": (None, 0.0, "at its maximum of concurrent requests")}
+            assert await verdicts(gateway) == {"up": (None, 0.0, "at its maximum number of concurrent requests")}
             assert await say(gateway) == (503, "1")
             go.set()
             await response.read()

@@ -238,8 +238,8 @@ def test_what_is_not_after_failures_does_not_tell_of_one() -> None:
             scenario.board.record_failure(slot, ProviderAuthError("no"))
             scenario.board.release(slot)
     scenario.board.channels["slow"].keys[0].circuits.clear()
-    assert scenario.reason("up") == "at its maximum of concurrent requests"
-    assert scenario.reason("slow") == "at its maximum of requests per minute"
+    assert scenario.reason("up") == "at its maximum number of concurrent requests"
+    assert scenario.reason("slow") == "at its maximum number of requests per minute"
     assert scenario.reason("keys") == f"failing: the provider refused its keys{ALL_THE_SAME}"
 
 

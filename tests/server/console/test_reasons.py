@@ -115,7 +115,7 @@ def list_reasons() -> list[str]:
 def test_the_lists_of_reasons_have_found_them() -> None:
     found = list_reasons()
     assert len(found) >= 50
-    assert {"it is no stream", "at its maximum of requests per minute", "This API key has expired"} <= set(found)
+    assert {"it is no stream", "at its maximum number of requests per minute", "This API key has expired"} <= set(found)
     assert any("a limit counts what this API key spends" in text for text in found)
 
 

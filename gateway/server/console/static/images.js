@@ -83,7 +83,7 @@ form.addEventListener("submit", async (event) => {
     showReceipt(byId("receipt"), [Number.isNaN(cost) ? "" : tellUsd(cost), count, took], requestId);
     shown[0]?.scrollIntoView({ block: "nearest" });
   } catch (fault) {
-    if (fault.name === "AbortError") showReceipt(byId("receipt"), [t("Stopped. Images generated until then may be charged.")], null);
+    if (fault.name === "AbortError") showReceipt(byId("receipt"), [t("Stopped. You may be charged for images generated before that.")], null);
     else showFault(form, fault);
   } finally {
     request.close();
@@ -125,7 +125,7 @@ function showPicture(item, prompt) {
 function showAddress(link, url) {
   const isWeb = typeof url === "string" && /^https?:\/\//i.test(url);
   if (!isWeb) {
-    link.replaceWith(t("The answer has no image that can be shown."));
+    link.replaceWith(t("The answer contains no image that can be shown."));
     return;
   }
   link.href = url;

@@ -54,7 +54,7 @@ const nameOwner = (limit, name) => (limit.of === "key" ? name : t("Account: {lim
 function showLimit(limit) {
   const whole = limit.limit_usd + limit.credit_usd;
   const used = limit.spent_usd + limit.reserved_usd;
-  const words = t("{left} left of {limit}", { left: tellAmount(limit.left_usd), limit: tellAmount(whole) });
+  const words = t("{left} of {limit} left", { left: tellAmount(limit.left_usd), limit: tellAmount(whole) });
   const meter = make("meter", { min: 0, max: Math.max(whole, used, 1e-9), value: Math.max(used, 0) });
   const title = WINDOWS[limit.window] ?? t("Limit: {window}", { window: limit.window });
   meter.setAttribute("aria-label", title);

@@ -42,7 +42,7 @@ export function readParameters(form) {
   if (stops.length && !form.elements.stop.disabled) fields.stop = stops;
   const effort = readEffort(form);
   if (effort) fields.reasoning_effort = effort;
-  const tools = readJson(form, "tools", Array.isArray, t("The tools must be a list: [{\"type\": \"function\", …}]"));
+  const tools = readJson(form, "tools", Array.isArray, t("The tools must be an array: [{\"type\": \"function\", …}]"));
   if (tools?.length) fields.tools = tools;
   const format = form.elements.response_format.value;
   if (format === "json_object") fields.response_format = { type: "json_object" };

@@ -44,7 +44,7 @@ async function look(afterwards) {
   if (timer === null) return; // stopped meanwhile
   if (Date.now() - touchedAt > IDLE_MS) {
     stop();
-    toast(t("Stopped following: this page was not used for a while"));
+    toast(t("Live updates stopped: this page was not used for a while"));
   } else timer = setTimeout(() => look(afterwards), LOOK_MS);
 }
 

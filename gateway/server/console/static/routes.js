@@ -76,7 +76,7 @@ function move(form, row, by, focus) {
   else other.after(row);
   tellChanged(form);
   (focus.disabled ? row.querySelector("[data-step-move]:not(:disabled)") : focus).focus();
-  form.querySelector("[data-moved]").textContent = t("This is step {number} now.", { number: listRows(form).indexOf(row) + 1 });
+  form.querySelector("[data-moved]").textContent = t("This is now step {number}.", { number: listRows(form).indexOf(row) + 1 });
 }
 
 export function clearStepErrors(form) {

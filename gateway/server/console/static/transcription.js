@@ -41,7 +41,7 @@ form.addEventListener("submit", async (event) => {
     byId("result").hidden = false;
     tellCost(byId("receipt"), response, key, performance.now() - began);
   } catch (fault) {
-    if (fault.name === "AbortError") byId("receipt").textContent = t("Stopped. The transcription may be charged.");
+    if (fault.name === "AbortError") byId("receipt").textContent = t("Stopped. You may be charged for the transcription.");
     else showFault(form, fault);
   } finally {
     request.close();

@@ -42,7 +42,7 @@ async function openLink() {
   } catch (fault) {
     byId("join-title").textContent = fault.status === 404 ? t("This link is no longer valid") : t("Something went wrong");
     byId("no-token-text").textContent =
-      fault.status === 404 ? t("The link was used or revoked, or has expired.") : fault.message;
+      fault.status === 404 ? t("The link has been used or revoked, or has expired.") : fault.message;
     refuse();
   }
   said.hidden = true;
