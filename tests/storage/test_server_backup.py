@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from sqlalchemy import select
 
@@ -13,7 +14,9 @@ from gateway.billing.reconcile import reconcile
 from gateway.billing.recovery import load_balances, recover
 from gateway.billing.write_queue import WriteQueue
 from gateway.storage import schema
-from gateway.storage.backup import BackupSource, write_backup
+from gateway.storage.backup import BackupFailed, BackupSource, write_backup
+from gateway.storage.copying.places import StoreLocation, copy_between
+from gateway.storage.copying.store_copy import CopyFailed
 from gateway.storage.data_folder import DATABASE, JOURNAL
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
@@ -107,6 +110,29 @@ async def test_a_backup_of_a_file_is_restored_to_a_server_and_the_other_way(
     after = await settle(tmp_path / "back", f"sqlite:///{tmp_path / 'back' / DATABASE}")
     assert (before, len(before[0]) > 1) == (after, True)
     assert not list(tmp_path.glob("*/.backup-*"))
+
+
+async def put_unfinished(url: str, name: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("INSERT INTO cluster (name, value) VALUES ($1, '5')", f"unfinished {name}")
+    await connection.close()
+
+
+async def test_a_database_whose_upgrade_has_yet_to_sum_requests_is_neither_backed_up_nor_copied(
+    server: PostgresServer, folder: Path, tmp_path: Path
+) -> None:
+    """What is to be summed is noted in a table that is not copied."""
+    url = await server.make_database()
+    await put_unfinished(url, "requests_by_user")  # an index, which every copy has
+    await back_up(folder, url, tmp_path / "with index.gwb")
+    await put_unfinished(url, "backfill 0054")
+    with pytest.raises(BackupFailed, match=r"yet to sum requests.*start a node of this version and wait"):
+        await back_up(folder, url, tmp_path / "refused.gwb")
+    assert not (tmp_path / "refused.gwb").exists()
+    target = StoreLocation(str(tmp_path / "copy"))
+    with pytest.raises(CopyFailed, match="yet to sum requests"):
+        await copy_between(StoreLocation(url), target, lambda _table, _rows: None)
+    assert not target.folder.exists()
 
 
 async def test_a_database_that_has_rows_is_not_restored_over(server: PostgresServer, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from gateway.storage.postgres.database import open_postgres
 from gateway.storage.postgres.hosts import FAILURES
 from gateway.storage.postgres.incarnation import begin_generation
 from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
+from gateway.storage.postgres.unfinished import UNFINISHED_BACKFILL
 
+_HAS_BACKFILL = "SELECT EXISTS (SELECT 1 FROM cluster WHERE starts_with(name, $1))"
 _NO_TIMEOUTS = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 
 
@@ -29,6 +31,20 @@ class PostgresStore:
     async def read_schema(self) -> str:
         table_oid = await self._connection.fetchval("SELECT to_regclass('alembic_version')")
         return str(await self._connection.fetchval("SELECT version_num FROM alembic_version")) if table_oid else ""
+
+    async def check_sums(self) -> None:
+        """Raise ``CopyFailed`` while an upgrade has yet to sum requests.
+
+        What remains to be done is noted in the table ``cluster``, which is not copied: the sums of a copy would stay
+        partial. Indexes that an upgrade has yet to build are complete in every copy.
+        """
+        table_oid = await self._connection.fetchval("SELECT to_regclass('cluster')")
+        if table_oid and await self._connection.fetchval(_HAS_BACKFILL, UNFINISHED_BACKFILL):
+            raise CopyFailed(
+                f"The upgrade of {self.name[0].lower()}{self.name[1:]} is unfinished: it has yet to sum requests. "
+                "Wait for the node that upgrades it. If there is none, start a node of this version and wait until it "
+                "is ready"
+            )
 
     async def read_rows(self, table: CopiedTable) -> AsyncIterator[list[Row]]:
         cursor = await self._connection.cursor(table.select)
@@ -78,7 +94,9 @@ async def open_snapshot(url: str) -> AsyncIterator[PostgresStore]:
         connection = await address.connect(**_NO_TIMEOUTS)
         try:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                yield PostgresStore(f"The database {address.name}", connection)
+                store = PostgresStore(f"The database {address.name}", connection)
+                await store.check_sums()
+                yield store
         finally:
             connection.terminate()
 
