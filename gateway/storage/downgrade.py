@@ -7,7 +7,7 @@ A copy of the database is kept next to it. The journal has the fields of this ve
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, create_engine
@@ -65,11 +65,14 @@ def downgrade_database(folder: DataFolder, database: Path, version: str) -> Down
         with open_transaction(database) as connection:
             downgrade(connection, release)
             connection.exec_driver_sql(write_user_version(version))
+            journal.unlink(missing_ok=True)
+            sync_folder(folder.path)
     except BaseException:
-        copy.unlink()  # the database is unchanged; a copy would make the next attempt fail
+        # Ctrl-C may come after the commit: then the copy is all that is left of the former database.
+        with suppress(sqlite3.Error):
+            if _read_schema(database) == old_schema:
+                copy.unlink()  # it would make the next attempt fail
         raise
-    journal.unlink(missing_ok=True)
-    sync_folder(folder.path)
     return Downgrade(old_schema, release, copy)
 
 

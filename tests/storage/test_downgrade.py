@@ -1,14 +1,18 @@
 """A database goes back to the schema of every released version with all rows that the version knows."""
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import Connection
 
 from gateway.cli.main import main
+from gateway.storage import downgrade
 from gateway.storage.data_folder import JOURNAL
+from gateway.storage.downgrade import open_transaction
 from gateway.storage.journal import RequestJournal
 from gateway.storage.open import open_database
 from gateway.storage.schema import REVISION
@@ -123,6 +127,26 @@ def test_a_downgrade_that_fails_can_be_tried_again(tmp_path: Path) -> None:
     with closing(sqlite3.connect(folder / "gateway.db")) as connection:
         connection.execute("DROP VIEW mine")
     assert take_back(folder, "0.7.0").exit_code == 0
+
+
+def test_ctrl_c_after_the_commit_leaves_the_copy_of_the_former_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def open_interrupted(database: Path) -> Iterator[Connection]:
+        with open_transaction(database) as connection:
+            yield connection
+        raise KeyboardInterrupt
+
+    folder = make_folder(REVISION, tmp_path / "data")
+    newest = read_rows(folder / "gateway.db")
+    RequestJournal(folder / JOURNAL).close()
+    monkeypatch.setattr(downgrade, "open_transaction", open_interrupted)
+    assert take_back(folder, "0.7.0").exit_code != 0
+    with closing(sqlite3.connect(folder / "gateway.db")) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == (RELEASES["0.7"],)
+    assert read_rows(folder / f"gateway.db.schema-{REVISION}") == newest
+    assert not (folder / JOURNAL).exists()
 
 
 def test_a_copy_that_exists_is_never_replaced_and_another_schema_is_left_alone(tmp_path: Path) -> None:
