@@ -122,6 +122,7 @@ async def test_a_client_that_leaves_and_a_connection_too_many_leave_nothing_open
         ([None], False),
         ([TimeoutError(), None], False),
         ([TimeoutError(), TimeoutError()], True),
+        ([ConnectionRefusedError(), ConnectionRefusedError()], True),
     ],
 )
 async def test_only_a_server_that_does_not_answer_loses_its_connections(
@@ -129,7 +130,7 @@ async def test_only_a_server_that_does_not_answer_loses_its_connections(
 ) -> None:
     """It has as many tries as there are answers."""
     host = Host("a")
-    hosts = Hosts([host])
+    hosts = Hosts([host], pause_s=0.0)
     opened = Opened(host)
     connecting: asyncio.Queue[Exception | Opened] = asyncio.Queue()
 
@@ -147,6 +148,26 @@ async def test_only_a_server_that_does_not_answer_loses_its_connections(
     (check,) = hosts._checks.values()
     await check
     assert opened.closed is closed
+
+
+async def test_refusals_that_end_before_the_last_try_close_no_connection() -> None:
+    """A refusal comes at once: without pauses between them, all tries would fall into one short fault."""
+    opener = Opener(None)
+    (host,) = opener.hosts
+    hosts, ended = Hosts(opener.hosts, pause_s=0.1), asyncio.Event()
+    opened = await hosts.connect(opener)
+
+    async def open_connection(_: Host) -> Opened:
+        if not ended.is_set():
+            raise ConnectionRefusedError
+        return await opener(host)
+
+    asyncio.get_running_loop().call_later(0.05, ended.set)
+    hosts.suspect(opened, open_connection, tries=4)
+    (check,) = hosts._checks.values()
+    await check
+    assert not opened.closed
+    assert ended.is_set()
 
 
 @pytest.fixture

@@ -53,9 +53,11 @@ class Host:
 class Hosts:
     """The servers named by a URL. Their order, and what is known of them, is shared by all pools of the process."""
 
-    def __init__(self, hosts: Sequence[Host], head_start_s: float = HEAD_START_S) -> None:
+    def __init__(
+        self, hosts: Sequence[Host], head_start_s: float = HEAD_START_S, pause_s: float = CONNECT_TIMEOUT_S
+    ) -> None:
         self._hosts = list(hosts)
-        self._head_start_s = head_start_s
+        self._head_start_s, self._pause_s = head_start_s, pause_s
         self._connections: WeakKeyDictionary[Connection, Host] = WeakKeyDictionary()
         self._checks: dict[Host, asyncio.Task[None]] = {}
 
@@ -93,7 +95,7 @@ class Hosts:
     ) -> None:
         """Check the server of a ``connection`` whose statement takes long, unless a check is running.
 
-        A server that ``tries`` times in a row does not answer loses all its connections.
+        A server that ``tries`` times in a row does not answer, or refuses connections, loses all its connections.
         """
         host = self._connections.get(connection)
         if host is None or ((check := self._checks.get(host)) is not None and not check.done()):
@@ -103,6 +105,8 @@ class Hosts:
     async def _check(self, host: Host, open_connection: Callable[[Host], Awaitable[Connection]], tries: int) -> None:
         failure: OSError | None = None
         for _ in range(tries):
+            if failure is not None and not isinstance(failure, TimeoutError):
+                await asyncio.sleep(self._pause_s)  # a refusal comes at once: it must count no more than a silence
             try:
                 (await open_connection(host)).terminate()
             except OSError as error:  # a time-out is one, too
