@@ -17,6 +17,8 @@ All nodes use one database. If they left the rotation together as soon as it res
 for a lock, a load balancer would refuse every request, though nodes serve without the database, or wait for it, for
 longer. A node that alone has lost the database should leave soon.
 """
+RECHECK_S = 1.0
+"""Seconds between the checks that a node makes by itself after a failure."""
 
 
 class StoreCheck:
@@ -24,17 +26,23 @@ class StoreCheck:
 
     def __init__(self) -> None:
         self._task: asyncio.Task[GatewayError | None] | None = None
+        self._rechecks: asyncio.Task[None] | None = None
         self._failing_since_s: float | None = None
 
     async def run(self, app: web.Application) -> None:
         """Raise ``StoreUnavailable`` unless requests can be recorded, or a node of a cluster serves without that."""
-        storage, task = app[SERVICES].storage, self._task
+        storage = app[SERVICES].storage
         storage.check_room()
-        if task is None or task.done():
-            task = self._task = asyncio.ensure_future(self._check(storage.database))
+        task = self._share_check(storage.database)
         await asyncio.wait({task}, timeout=STORE_TIMEOUT_S)
         error = task.result() if task.done() else StoreUnavailable("The store does not answer")
-        if error is not None and (storage.node is None or self.failing_s >= NODE_TIMEOUT_S):
+        if error is None:
+            return
+        if storage.node is None:
+            raise error
+        if self._rechecks is None or self._rechecks.done():
+            self._rechecks = asyncio.ensure_future(self._repeat(storage.database))
+        if self.failing_s >= NODE_TIMEOUT_S:
             raise error
 
     @property
@@ -42,6 +50,21 @@ class StoreCheck:
         """For how many seconds no check has succeeded."""
         since_s = self._failing_since_s
         return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
+
+    def _share_check(self, database: Database) -> asyncio.Task[GatewayError | None]:
+        """Return the check that is under way, or begin one."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._check(database))
+        return self._task
+
+    async def _repeat(self, database: Database) -> None:
+        """Check until the database can be written to.
+
+        Between two probes, which may be half a minute apart, an absence can end and another one begin.
+        """
+        while self._failing_since_s is not None:
+            await asyncio.sleep(RECHECK_S)
+            await asyncio.wait({self._share_check(database)})
 
     async def _check(self, database: Database) -> GatewayError | None:
         """Return why the database cannot be written to; None if it can."""
@@ -55,9 +78,10 @@ class StoreCheck:
         return None
 
     async def close(self, _app: web.Application) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._rechecks, self._task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 CHECK = web.AppKey("check", StoreCheck)

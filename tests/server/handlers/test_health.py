@@ -10,6 +10,7 @@ from gateway.errors import StoreUnavailable
 from gateway.server.context import SERVICES, StorageServices
 from gateway.server.handlers.health import CHECK
 from tests.support.gateway import CHAT, HELLO, channel, channels
+from tests.support.gateway_process import eventually
 from tests.support.raw_client import connect, hello, post, read_answer
 from tests.support.scripted_upstream import (
     COMPLETION,
@@ -195,6 +196,29 @@ async def test_each_absence_of_the_database_counts_from_its_beginning(
             assert check.failing_s > failing_s
         await check.run(gateway.app)
         assert check.failing_s == 0
+
+
+async def test_an_absence_of_the_database_that_ends_between_two_probes_does_not_count_for_the_next(
+    gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.server.handlers.health.RECHECK_S", 0.01)
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(channels([up]))
+        check, failures = gateway.app[CHECK], iter(range(3))
+
+        async def has_ended() -> bool:
+            return bool(check.failing_s == 0)
+
+        async def fail_three_times() -> None:
+            for _ in failures:
+                raise StoreUnavailable("The gateway's store cannot be written to")
+
+        monkeypatch.setattr(gateway.app[SERVICES].storage.database, "check_writable", fail_three_times)
+        monkeypatch.setattr(StorageServices, "node", property(lambda _: object()))
+        await check.run(gateway.app)
+        assert check.failing_s > 0
+        await eventually(has_ended, 60.0)
+        assert next(failures, None) is None
 
 
 async def test_a_gateway_ends_though_a_look_at_its_store_hangs(
