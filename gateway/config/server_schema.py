@@ -84,7 +84,7 @@ class ServerSection:
     )
     tls_key: str = attrs.field(default="", metadata=about("PEM file with the private key for tls_certificate"))
     drain_timeout_s: float = attrs.field(
-        default=30.0, metadata=about("how long running requests have to finish after SIGTERM", NOT_NEGATIVE)
+        default=30.0, metadata=about("time allowed after SIGTERM for running requests to finish", NOT_NEGATIVE)
     )
     shutdown_delay_s: float = attrs.field(
         default=0.0,

@@ -233,7 +233,7 @@ class VideoSubmitter:
     async def _store_started_job(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
         """Store the started job and return it.
 
-        Only this process knows the provider's task id: after ``RETRY_TIMEOUT_S`` the job is returned all the same, and
+        Only this process knows the provider's task id: after ``RETRY_TIMEOUT_S`` the job is returned, and
         stored in the background, without a time limit. If the job was cancelled, cancel the provider's task, and
         return the job as stored. Raises ``Conflict`` if it was deleted.
         """

@@ -26,7 +26,7 @@ async def test_a_member_with_the_right_reads_what_its_account_asked(gateway_with
             status, refused = await ben.call("GET", f"/requests/{kept}/body")
             assert (status, refused["error"]["code"]) == (403, "forbidden")
             assert "data-kept-body" not in (await ben.open(f"/requests/{kept}"))[1]
-            assert "Only administrators can read them." in (await ben.open("/account"))[1]
+            assert "Only administrators and members with permission can read them." in (await ben.open("/account"))[1]
             member_path = f"/members/{await find_member_id(office, 'ben')}"
             assert (await office("PATCH", member_path, {"may_read_bodies": True}))["may_read_bodies"] is True
             status, shown = await ben.call("GET", f"/requests/{kept}/body")

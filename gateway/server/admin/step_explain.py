@@ -19,7 +19,7 @@ from gateway.server.admin.explanation import ChannelLines, ExplainedModel, Expla
 NO_PROMPT = RequestTraits(0)
 _REASONS_BY_CAUSE: dict[Cause, str] = {
     "unavailable": "no channel can serve it now",
-    "rate_limited": "its channels wait for a rate limit of their provider",
+    "rate_limited": "its channels wait until the rate limit of their provider allows requests again",
 }
 
 

@@ -38,7 +38,7 @@ _REASONS = (
     mark("{reason}; a few requests are sent all the same, because no other channel serves the model"),
     # Those of steps, from step_explain and from the conditions of a route
     mark("no channel can serve it now"),
-    mark("its channels wait for a rate limit of their provider"),
+    mark("its channels wait until the rate limit of their provider allows requests again"),
     mark("no channel of the step serves its model to this caller"),
     mark("the steps before are left for {causes}, which is not in its causes"),
     mark("its prompt has about {tokens} tokens, and the context window has {window}"),

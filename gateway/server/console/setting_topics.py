@@ -132,7 +132,7 @@ TITLES: Mapping[str, str] = {
     "streams.keep_s": mark("Keep streams for (seconds)"),
     "streams.max_mb": mark("Largest stream (MB)"),
     "cache.ttl_s": mark("Reuse answers for (seconds)"),
-    "cache.request_ttl_s": mark("Maximum reuse that a request may ask for (seconds)"),
+    "cache.request_ttl_s": mark("Longest reuse time that a request may ask for (seconds)"),
     "cache.max_gb": mark("Disk space for answers (GB)"),
     "cache.scope": mark("Share answers among"),
     "cache.hit_price": mark("Price of a cached answer (share)"),
