@@ -71,8 +71,9 @@ async def settle(gateway: GatewayProcess) -> None:
 
 
 def count_files(process: psutil.Process) -> int:
-    """Open descriptors that are no connections: those to providers are kept for a while."""
-    found: int = process.num_fds() - len(process.net_connections("tcp"))
+    """Open descriptors but those of connections, which are kept for a while, and of the database's readers."""
+    of_database = sum("gateway.db" in opened.path for opened in process.open_files())
+    found: int = process.num_fds() - len(process.net_connections("tcp")) - of_database
     return found
 
 

@@ -154,7 +154,9 @@ class History:
             left_nanos = await self._find_left(user)
             if left_nanos > 0:
                 assert await self.admit(self.gateways[0], user, left_nanos), (user, left_nanos)
-            assert not await self.admit(self.gateways[1], user, 1), (user, left_nanos)
+            is_admitted = await self.admit(self.gateways[1], user, 1)
+            # After an overrun a node may still have credit that was leased before. ``_check_caps`` bounds it.
+            assert not is_admitted or left_nanos <= 0, (user, left_nanos)
             await self.settle_all(share=1)
         for gateway in self.gateways:
             assert (await gateway.accounting.reconcile())["problems"] == []

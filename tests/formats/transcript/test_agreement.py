@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.domain.price import ONE_PPM
@@ -95,6 +95,7 @@ def count_work(text: str) -> int:
     return sum(len(list(run)) ** 2 for is_marks, run in runs if is_marks)
 
 
+@example([("\u0344", 17)])
 @given(st.lists(st.tuples(st.sampled_from([*MARKS, "a", "字", " ", "—"]), st.integers(1, 400)), max_size=8))
 def test_the_work_for_combining_marks_grows_with_the_length_of_the_text(runs: list[tuple[str, int]]) -> None:
     text = "".join(mark * count for mark, count in runs)
@@ -109,7 +110,8 @@ def test_the_work_for_combining_marks_grows_with_the_length_of_the_text(runs: li
         patch.setattr("gateway.formats.transcript.agreement.unicodedata", Counting(count))
         agreement = compare(answer(text), answer(f"{text} "))
     assert works
-    assert sum(works) <= 2 * MAX_RUN * len(text)
+    decomposed = normalize("NFKD", text)  # some marks become two
+    assert sum(works) <= 2 * (2 * MAX_RUN) * len(decomposed)
     assert agreement == Agreement(ONE_PPM, ALL)
 
 

@@ -25,8 +25,18 @@ def about(value: float) -> Any:
 
 
 async def find_limit(gateway: RunningGateway) -> dict[str, Any]:
-    (limit,) = (await page(gateway, OWN_KEY))["limits"]
+    (limit,) = (await read_filled(gateway))["limits"]
     return dict(limit)
+
+
+async def read_filled(gateway: RunningGateway) -> dict[str, Any]:
+    """Return what the key can see once its limits have counted what was spent before they were there."""
+    async with asyncio.timeout(30):
+        while True:
+            about_key = await page(gateway, OWN_KEY)
+            if not any(limit.get("filling") for limit in about_key["limits"]):
+                return about_key
+            await asyncio.sleep(0.02)
 
 
 async def test_a_key_without_limits_has_its_name_and_its_models(standing_with: StartGateway) -> None:
@@ -257,7 +267,7 @@ async def test_a_limit_of_keys_is_one_more_entry_with_its_raises(standing_with: 
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await standing_with(site(channel(up.base_url), **tenants(quota_usd=5), limit=limits))
         await spend(gateway, KEY, KEY, OTHER_KEY)
-        about_key = await page(gateway, OWN_KEY)
+        about_key = await read_filled(gateway)
         quota, limit = about_key["limits"]
         assert quota["name"] == "quota"
         assert limit.pop("resets_at") is not None
@@ -284,7 +294,7 @@ async def test_a_key_that_may_see_its_account_sees_the_limits_that_it_shares(sta
         config = tenants({"quota_usd": 7, "rpm": 9}, quota_usd=5, rpm=8, show_account=True)
         gateway = await standing_with(site(channel(up.base_url), **config, limit=limits))
         await spend(gateway, KEY, OTHER_KEY)
-        about_key = await page(gateway, OWN_KEY)
+        about_key = await read_filled(gateway)
         shown = {(limit["of"], limit["name"]): limit["left_usd"] for limit in about_key["limits"]}
         assert shown == {
             ("key", "quota"): about(5 - COST_USD),
