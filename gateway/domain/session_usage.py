@@ -42,7 +42,7 @@ class SessionUsage:
         settled_ms: when the last request was settled.
         first_prompt_tokens: the length of the first prompt; 0 if no request has one. ``last_prompt_tokens`` is that of
             the last prompt.
-        is_partial: whether older requests of the session's name are not counted.
+        is_partial: whether older requests of the session are not counted.
     """
 
     account: str

@@ -39,7 +39,7 @@ __all__ = (
     "usage_splits", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0057"
+REVISION = "0058"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -183,6 +183,8 @@ IS_NAMED: Mapping[str, TextClause] = {name: text(f"{name} != ''") for name in ("
 """The conditions of the indexes of requests by end user and by session."""
 for _name, _is_named in IS_NAMED.items():
     Index(f"requests_by_{_name}", requests.c[_name], requests.c.sequence, sqlite_where=_is_named)
+_OF_SESSION = requests.c.session, requests.c.account_id, requests.c.sequence
+Index("requests_by_account_session", *_OF_SESSION, sqlite_where=IS_NAMED["session"])
 
 entries = Table(
     "entries",

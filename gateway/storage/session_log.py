@@ -1,18 +1,23 @@
 """Lists sessions, and sums up their requests.
 
 One list reads a bounded number of rows, like a list of requests: in the order of their sequences, or those of one key,
-end user or account through its index. The sums of its sessions are read through the index of sessions. Some clients
-send the same name with every request: of each name, only the latest ``SUMMED_ROWS`` rows are read.
+end user or account through its index. The sums of its sessions are read through the index of sessions and accounts.
+Some clients send the same name with every request: of each session, only the latest ``SUMMED_ROWS`` rows are read. A
+session is that of one account: another account may use the same name.
 """
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import attrs
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Row,
-    ScalarSelect,
     Select,
+    Subquery,
+    Text,
+    TextClause,
     and_,
     case,
     exists,
@@ -31,7 +36,12 @@ from gateway.storage.schema import IS_NAMED, requests
 LISTED_ROWS = 50_000
 """The maximum of rows in sequence that one list reads."""
 SUMMED_ROWS = 10_000
-"""The maximum of rows of one name that are summed, of all accounts together."""
+"""The maximum of rows of one session that are summed."""
+_PROBED_ROWS = 100
+"""The maximum of later rows of one session that a list reads to tell whether an earlier page has the session.
+
+If none of these matches the filter but a later one does, two pages have the session.
+"""
 _SESSIONS_PER_STATEMENT = 200
 """Sessions, and rows, per statement."""
 _PARTS = (100, 10, 1)
@@ -48,7 +58,7 @@ class SessionLogRepository:
     """The sessions in the ``requests`` table.
 
     One list reads at most ``max_rows`` rows in sequence, or ``by_index`` rows of one key, end user or account. Of each
-    name, ``summed_rows`` are summed.
+    session, ``summed_rows`` are summed.
     """
 
     def __init__(
@@ -95,44 +105,21 @@ class SessionLogRepository:
         return next((row.sequence for row in await self._database.read_long(query)), sequences.start)
 
     async def find_accounts(self, session: str, account_id: int | None) -> list[int]:
-        """Return the ids of the accounts with requests of this session, among the latest of the name or the account."""
-        latest = select(_COLUMNS.account_id).where(IS_NAMED["session"], _COLUMNS.session == session)
-        latest = latest.order_by(_sequence.desc()).limit(self._summed_rows)
-        rows = await self._database.read_long(select(latest.subquery().c.account_id).distinct())
-        found_ids = sorted(row.account_id for row in rows if account_id in {None, row.account_id})
-        if found_ids or account_id is None:
-            return found_ids
-        own = select(_COLUMNS.session).where(_COLUMNS.account_id == account_id).order_by(_sequence.desc())
-        own_rows = own.limit(self._index_rows).subquery().c
-        is_used = await self._database.read_long(select(own_rows.session).where(own_rows.session == session).limit(1))
-        return [account_id] if is_used else []
+        """Return the ids of the accounts with requests of this session; only ``account_id`` unless that is None."""
+        if account_id is None:
+            statement = _select_accounts(session)
+        else:
+            statement = select(_COLUMNS.account_id).where(*_write_of_session((account_id, session))).limit(1)
+        return sorted([row.account_id for row in await self._database.read_long(statement)])
 
     async def sum_up(self, sessions: Collection[SessionKey]) -> dict[SessionKey, SessionUsage]:
-        """Return the usage of these sessions; those without requests among the latest of their name are left out."""
-        names, sums = sorted({session for _, session in sessions}), list[Row[Any]]()
-        starts: dict[str, int] = {}
-        for first in range(0, len(names), _SESSIONS_PER_STATEMENT):
-            part = names[first : first + _SESSIONS_PER_STATEMENT]
-            starts |= await self._find_starts(part)
-            sums += await self._database.read_long(_sum_names([name for name in part if name not in starts]))
-        for name, start in starts.items():
-            sums += await self._database.read_long(_sum_names([name]).where(_sequence >= start))
-        sums = [row for row in sums if (row.account_id, row.session) in sessions]
+        """Return the usage of these sessions; those without requests are left out."""
+        keys, sums = sorted(sessions), list[Row[Any]]()
+        for first in range(0, len(keys), _SESSIONS_PER_STATEMENT):
+            part = [_sum_session(key, self._summed_rows) for key in keys[first : first + _SESSIONS_PER_STATEMENT]]
+            sums += [row for row in await self._database.read_long(union_all(*part)) if row.requests]
         rows = await self._find_rows({number for row in sums for number in row[-3:] if number is not None})
-        return {
-            (row.account_id, row.session): _build_usage(row, rows, is_partial=row.session in starts)
-            for row in sums
-            if row.last_row in rows
-        }
-
-    async def _find_starts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the first row to sum of each name that has more rows than are summed."""
-        starts = [
-            select(literal(place).label("place"), _select_nth(name, self._summed_rows).label("start"))
-            for place, name in enumerate(names)
-        ]
-        rows = await self._database.read_long(union_all(*starts)) if starts else ()
-        return {names[row.place]: row.start for row in rows if row.start is not None}
+        return {(row.account_id, row.session): _build_usage(row, rows) for row in sums if row.last_row in rows}
 
     async def _find_rows(self, sequences: Collection[int]) -> dict[int, Row[Any]]:
         numbers, rows = sorted(sequences), dict[int, Row[Any]]()
@@ -160,13 +147,13 @@ def _select_sessions(session_filter: SessionFilter, index: str | None, low: int,
         .where(_sequence >= low, _sequence < high, _COLUMNS.session + "" != "")
         .where(*_write_conditions(_COLUMNS, session_filter, index))
         .group_by(_COLUMNS.account_id, _COLUMNS.session)
-        .order_by(latest.desc())
     )
     if index is not None:
         statement = statement.where(_build_index_condition(session_filter, index))
-    if session_filter.before is not None:
-        statement = statement.where(~_is_used_later(session_filter, high))
-    return statement
+    if session_filter.before is None:
+        return statement.order_by(latest.desc())
+    used = statement.subquery("used")
+    return select(used).where(~_is_used_later(used, session_filter, high)).order_by(used.c.latest.desc())
 
 
 def _build_index_condition(session_filter: SessionFilter, index: str) -> ColumnElement[bool]:
@@ -186,41 +173,56 @@ def _write_conditions(columns: Any, session_filter: SessionFilter, index: str | 
     return conditions
 
 
-def _is_used_later(session_filter: SessionFilter, high: int) -> ColumnElement[bool]:
-    """Return the condition that the session of a row is on an earlier page, read through the index of sessions."""
+def _is_used_later(used: Subquery, session_filter: SessionFilter, high: int) -> ColumnElement[bool]:
+    """Return the condition that a session is on an earlier page: one of its next requests matches, from ``high`` on."""
     later = requests.alias("later").c
-    is_same = and_(text("later.session != ''"), later.session == _COLUMNS.session)
-    is_same = and_(is_same, later.account_id + 0 == _COLUMNS.account_id, later.sequence >= high)
-    return exists(select(later.sequence).where(is_same, *_write_conditions(later, session_filter, None)))
+    is_same = text("later.session != ''"), later.session == used.c.session, later.account_id == used.c.account_id
+    rows = select(later.sequence, later.key_id, later.end_user, later.settled_ms).where(*is_same)
+    rows = rows.where(later.sequence >= high).order_by(later.sequence).limit(_PROBED_ROWS).correlate(used)
+    found = rows.subquery("found").c
+    of_account = attrs.evolve(session_filter, account_id=None)  # the rows in ``used`` are of that account already
+    return exists(select(found.sequence).where(*_write_conditions(found, of_account, None)))
 
 
-def _select_nth(name: str, number: int) -> ScalarSelect[int]:
-    """Select the sequence of the ``number``-th latest row of a name if there are older rows; else null."""
-    rows = select(_sequence).where(IS_NAMED["session"], _COLUMNS.session == name).order_by(_sequence.desc())
-    two = rows.limit(2).offset(number - 1).subquery()
-    return select(func.max(two.c.sequence)).having(func.count() > 1).scalar_subquery()
+def _select_accounts(session: str) -> Select[Any]:
+    """Select the accounts with rows of a session. Each is read with one step through the index of sessions."""
+    lowest = select(func.min(_COLUMNS.account_id).label("account_id"))
+    lowest = lowest.where(IS_NAMED["session"], _COLUMNS.session == session)
+    found = lowest.cte("found", recursive=True)
+    following = lowest.where(_COLUMNS.account_id > found.c.account_id).correlate(found).scalar_subquery()
+    found = found.union_all(select(following).where(found.c.account_id.is_not(None)))
+    return select(found.c.account_id).where(found.c.account_id.is_not(None))
 
 
-def _sum_names(names: Sequence[str]) -> Select[Any]:
-    """Select the sums of sessions; the last three columns are the last row, the first and the last with a prompt."""
-    return (
-        select(
-            _COLUMNS.account_id,
-            _COLUMNS.session,
-            func.count().label("requests"),
-            *(func.sum(_COLUMNS[name]).label(name) for name in _SUMS),
-            func.min(_COLUMNS.started_ms).label("started_ms"),
-            func.max(_COLUMNS.settled_ms).label("settled_ms"),
-            func.max(_sequence).label("last_row"),
-            func.min(_HAS_PROMPT).label("first_prompt"),
-            func.max(_HAS_PROMPT).label("last_prompt"),
-        )
-        .where(IS_NAMED["session"], _COLUMNS.session.in_(names))
-        .group_by(_COLUMNS.account_id, _COLUMNS.session)
+def _write_of_session(key: SessionKey) -> tuple[ColumnElement[bool] | TextClause, ...]:
+    """Return the conditions of the rows of a session, as its index needs them."""
+    return IS_NAMED["session"], _COLUMNS.session == key[1], _COLUMNS.account_id == key[0]
+
+
+def _sum_session(key: SessionKey, max_rows: int) -> Select[Any]:
+    """Select the sums of the latest ``max_rows`` rows of a session, and the next older row, null if there is none.
+
+    The last three columns are the last row, the first and the last with a prompt.
+    """
+    is_of_session = _write_of_session(key)
+    rows = select(_sequence).where(*is_of_session).order_by(_sequence.desc())
+    older = rows.limit(1).offset(max_rows).correlate(None).scalar_subquery()
+    columns: Sequence[ColumnElement[Any]] = (
+        literal(key[0], BigInteger).label("account_id"),
+        literal(key[1], Text).label("session"),
+        func.count().label("requests"),
+        *(func.sum(_COLUMNS[name]).label(name) for name in _SUMS),
+        func.min(_COLUMNS.started_ms).label("started_ms"),
+        func.max(_COLUMNS.settled_ms).label("settled_ms"),
+        older.label("older_row"),
+        func.max(_sequence).label("last_row"),
+        func.min(_HAS_PROMPT).label("first_prompt"),
+        func.max(_HAS_PROMPT).label("last_prompt"),
     )
+    return select(*columns).where(*is_of_session, _sequence > func.coalesce(older, 0))
 
 
-def _build_usage(sums: Row[Any], rows: dict[int, Row[Any]], *, is_partial: bool) -> SessionUsage:
+def _build_usage(sums: Row[Any], rows: dict[int, Row[Any]]) -> SessionUsage:
     last_row = rows[sums.last_row]
     prompts = [rows[number].prompt_tokens if number in rows else 0 for number in (sums.first_prompt, sums.last_prompt)]
     amounts = [int(getattr(sums, name)) for name in ("requests", *_SUMS, "started_ms", "settled_ms")]
@@ -231,5 +233,5 @@ def _build_usage(sums: Row[Any], rows: dict[int, Row[Any]], *, is_partial: bool)
         last_row.end_user,
         *amounts,
         *prompts,
-        is_partial=is_partial,
+        is_partial=sums.older_row is not None,
     )

@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.session_usage import SessionFilter, SessionKey
+from gateway.domain.session_usage import SessionFilter, SessionKey, SessionPage
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.session_log import SessionLogRepository
@@ -83,21 +83,43 @@ async def test_usage_is_that_of_all_requests_of_the_session(database: Database) 
 
 async def test_a_session_with_more_rows_than_are_summed_has_the_sums_of_the_latest(database: Database) -> None:
     await store(database, A, C, A, B, A, A)
-    log = SessionLogRepository(database, summed_rows=4)
-    usages = await log.sum_up([A, B, C])
+    usages = await SessionLogRepository(database, summed_rows=3).sum_up([A, B, C])
     assert {key: (usage.requests, usage.is_partial) for key, usage in usages.items()} == {
         A: (3, True),
         B: (1, False),
-        C: (1, True),
+        C: (1, False),
     }
     assert (usages[A].prompt_tokens, usages[A].first_prompt_tokens) == (20 + 40 + 50, 20)
-    whole = await SessionLogRepository(database, summed_rows=5).sum_up([A, C])
+    whole = await SessionLogRepository(database, summed_rows=4).sum_up([A, C])
     assert [(whole[key].requests, whole[key].is_partial) for key in (A, C)] == [(4, False), (1, False)]
-    few = SessionLogRepository(database, summed_rows=2)
-    assert (await few.sum_up([A, C])).keys() == {A}
-    assert await few.find_accounts("a", None) == [1]
-    assert await few.find_accounts("a", 2) == [2], "found among the latest requests of the account"
-    assert await few.find_accounts("a", 3) == []
+
+
+async def test_requests_of_another_account_with_the_same_name_change_no_sums(database: Database) -> None:
+    log = SessionLogRepository(database, summed_rows=20)
+    await store(database, *[A] * 5)
+    alone = await log.sum_up([A])
+    await store(database, *[C] * 50, first=5)
+    assert await log.list_sessions(SessionFilter(), 10) == SessionPage((C, A))
+    both = await log.sum_up([A, C])
+    assert both[A] == alone[A]
+    assert (both[A].requests, both[A].cost_nanos, both[A].is_partial) == (5, 5 * 7, False)
+    assert (both[C].requests, both[C].cost_nanos, both[C].is_partial) == (20, 20 * 7, True)
+    assert await log.find_accounts("a", None) == [1, 2]
+    assert [await log.find_accounts("a", account_id) for account_id in (1, 2, 3)] == [[1], [2], []]
+    assert await log.find_accounts("none", None) == []
+
+
+async def test_a_session_on_an_earlier_page_is_not_on_a_later_one(database: Database) -> None:
+    """Only requests of its own account count, and only those that match."""
+    key_ids = enumerate([1, 2, 1, 2, 2])
+    rows = [make_row(f"{number:024x}", account_id=1, session="a", key_id=key_id) for number, key_id in key_ids]
+    await LedgerRepository(database).post(rows)
+    await store(database, C, C, first=5)
+    log = SessionLogRepository(database)
+    for key_id, pages in {None: {8: (C, A), 7: (A,), 6: (A,), 5: ()}, 1: {8: (A,), 4: (A,), 3: ()}}.items():
+        for before, sessions in pages.items():
+            page = await log.list_sessions(SessionFilter(key_id=key_id, before=before), 10)
+            assert page.sessions == sessions, (key_id, before)
 
 
 @SQLITE_ONLY
@@ -111,5 +133,25 @@ async def test_sums_of_a_session_of_all_requests_cost_the_same_with_ten_times_as
             assert await log.find_accounts("a", None) == [1]
             assert await log.find_accounts("a", 2) == []
             steps.append(counts["steps"])
+    assert steps[0] > 1_000
+    assert steps[1] < 1.2 * steps[0]
+
+
+@SQLITE_ONLY
+@pytest.mark.parametrize(("later", "key_id"), [(C, None), (C, 7), (A, 7)])
+async def test_a_page_costs_the_same_with_ten_times_as_many_later_requests(
+    database: Database, later: SessionKey, key_id: int | None
+) -> None:
+    """Those of another account, or of the session itself with another key than that of the filter."""
+    rows = [make_row(f"{number:024x}", account_id=1, session="a", key_id=7) for number in range(300)]
+    await LedgerRepository(database).post(rows)
+    log, steps, first = SessionLogRepository(database), [], 300
+    for number in (400, 4_000):
+        await store(database, *[later] * number, first=first)
+        first += number
+        async with count_steps(database) as counts:
+            page = await log.list_sessions(SessionFilter(key_id=key_id, before=301), 10)
+            steps.append(counts["steps"])
+        assert page.sessions == (A,)
     assert steps[0] > 1_000
     assert steps[1] < 1.2 * steps[0]

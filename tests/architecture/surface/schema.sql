@@ -608,6 +608,7 @@ CREATE INDEX passkeys_by_member ON passkeys (member_id);
 CREATE INDEX replays_by_age ON replays (created_ms);
 CREATE INDEX replays_running ON replays (owner) WHERE state = 'running';
 CREATE INDEX requests_by_account ON requests (account_id, sequence);
+CREATE INDEX requests_by_account_session ON requests (session, account_id, sequence) WHERE session != '';
 CREATE INDEX requests_by_batch ON requests (batch_id) WHERE batch_id IS NOT NULL;
 CREATE INDEX requests_by_end_user ON requests (end_user, sequence) WHERE end_user != '';
 CREATE INDEX requests_by_key ON requests (key_id, sequence);
