@@ -37,7 +37,7 @@ LISTED_ROWS = 50_000
 """The maximum of rows in sequence that one list reads."""
 SUMMED_ROWS = 10_000
 """The maximum of rows of one session that are summed."""
-_PROBED_ROWS = 100
+_PROBED_ROWS = 20
 """The maximum of later rows of one session that a list reads to tell whether an earlier page has the session.
 
 If none of these matches the filter but a later one does, two pages have the session.
