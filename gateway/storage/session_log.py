@@ -17,7 +17,6 @@ from sqlalchemy import (
     Select,
     Subquery,
     Text,
-    TextClause,
     and_,
     case,
     exists,
@@ -38,9 +37,9 @@ LISTED_ROWS = 50_000
 SUMMED_ROWS = 10_000
 """The maximum of rows of one session that are summed."""
 _PROBED_ROWS = 20
-"""The maximum of later rows of one session that a list reads to tell whether an earlier page has the session.
+"""The maximum of latest rows of one session that a list reads to tell whether an earlier page has the session.
 
-If none of these matches the filter but a later one does, two pages have the session.
+If none of these matches the filter but an older one on that page does, both pages have the session.
 """
 _SESSIONS_PER_STATEMENT = 200
 """Sessions, and rows, per statement."""
@@ -51,7 +50,6 @@ _INDEXES = ("key_id", "end_user", "account_id")
 _COLUMNS = requests.c
 _sequence = _COLUMNS.sequence
 _SUMS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
-_HAS_PROMPT = case((_COLUMNS.prompt_tokens > 0, _sequence))
 
 
 class SessionLogRepository:
@@ -109,7 +107,7 @@ class SessionLogRepository:
         if account_id is None:
             statement = _select_accounts(session)
         else:
-            statement = select(_COLUMNS.account_id).where(*_write_of_session((account_id, session))).limit(1)
+            statement = _select_rows(account_id, session, ["account_id"]).limit(1)
         return sorted([row.account_id for row in await self._database.read_long(statement)])
 
     async def sum_up(self, sessions: Collection[SessionKey]) -> dict[SessionKey, SessionUsage]:
@@ -174,14 +172,24 @@ def _write_conditions(columns: Any, session_filter: SessionFilter, index: str | 
 
 
 def _is_used_later(used: Subquery, session_filter: SessionFilter, high: int) -> ColumnElement[bool]:
-    """Return the condition that a session is on an earlier page: one of its next requests matches, from ``high`` on."""
-    later = requests.alias("later").c
-    is_same = text("later.session != ''"), later.session == used.c.session, later.account_id == used.c.account_id
-    rows = select(later.sequence, later.key_id, later.end_user, later.settled_ms).where(*is_same)
-    rows = rows.where(later.sequence >= high).order_by(later.sequence).limit(_PROBED_ROWS).correlate(used)
-    found = rows.subquery("found").c
+    """Return the condition that a session is on an earlier page: one of its latest rows from ``high`` on matches."""
+    names = ("sequence", "key_id", "end_user", "settled_ms")
+    latest = _select_rows(used.c.account_id, used.c.session, names).limit(_PROBED_ROWS).correlate(used)
+    found = latest.subquery("found").c
     of_account = attrs.evolve(session_filter, account_id=None)  # the rows in ``used`` are of that account already
-    return exists(select(found.sequence).where(*_write_conditions(found, of_account, None)))
+    return exists(select(found.sequence).where(found.sequence >= high, *_write_conditions(found, of_account, None)))
+
+
+def _select_rows(account_id: Any, session: Any, names: Sequence[str]) -> Select[Any]:
+    """Select columns of the rows of a session, the latest first.
+
+    The account is a range, and part of the order. With one equal value PostgreSQL would take the order of sequences
+    from the primary key, and read the whole table where it takes a rare session for a frequent one.
+    """
+    own = requests.alias("own").c
+    is_of_account = own.account_id >= account_id, own.account_id <= account_id
+    rows = select(*(own[name] for name in names)).where(text("own.session != ''"), own.session == session)
+    return rows.where(*is_of_account).order_by(own.account_id.desc(), own.sequence.desc())
 
 
 def _select_accounts(session: str) -> Select[Any]:
@@ -194,32 +202,28 @@ def _select_accounts(session: str) -> Select[Any]:
     return select(found.c.account_id).where(found.c.account_id.is_not(None))
 
 
-def _write_of_session(key: SessionKey) -> tuple[ColumnElement[bool] | TextClause, ...]:
-    """Return the conditions of the rows of a session, as its index needs them."""
-    return IS_NAMED["session"], _COLUMNS.session == key[1], _COLUMNS.account_id == key[0]
-
-
 def _sum_session(key: SessionKey, max_rows: int) -> Select[Any]:
     """Select the sums of the latest ``max_rows`` rows of a session, and the next older row, null if there is none.
 
     The last three columns are the last row, the first and the last with a prompt.
     """
-    is_of_session = _write_of_session(key)
-    rows = select(_sequence).where(*is_of_session).order_by(_sequence.desc())
-    older = rows.limit(1).offset(max_rows).correlate(None).scalar_subquery()
+    names = (*_SUMS, "started_ms", "settled_ms", "sequence")
+    rows = _select_rows(*key, names).limit(max_rows).subquery().c
+    older = _select_rows(*key, ["sequence"]).limit(1).offset(max_rows).scalar_subquery()
+    has_prompt = case((rows.prompt_tokens > 0, rows.sequence))
     columns: Sequence[ColumnElement[Any]] = (
         literal(key[0], BigInteger).label("account_id"),
         literal(key[1], Text).label("session"),
         func.count().label("requests"),
-        *(func.sum(_COLUMNS[name]).label(name) for name in _SUMS),
-        func.min(_COLUMNS.started_ms).label("started_ms"),
-        func.max(_COLUMNS.settled_ms).label("settled_ms"),
+        *(func.sum(rows[name]).label(name) for name in _SUMS),
+        func.min(rows.started_ms).label("started_ms"),
+        func.max(rows.settled_ms).label("settled_ms"),
         older.label("older_row"),
-        func.max(_sequence).label("last_row"),
-        func.min(_HAS_PROMPT).label("first_prompt"),
-        func.max(_HAS_PROMPT).label("last_prompt"),
+        func.max(rows.sequence).label("last_row"),
+        func.min(has_prompt).label("first_prompt"),
+        func.max(has_prompt).label("last_prompt"),
     )
-    return select(*columns).where(*is_of_session, _sequence > func.coalesce(older, 0))
+    return select(*columns)
 
 
 def _build_usage(sums: Row[Any], rows: dict[int, Row[Any]]) -> SessionUsage:
