@@ -10,10 +10,14 @@ from gateway.storage.postgres.lock_numbers import WRITES_LOCK
 LIMITS_LOCK = WRITES_LOCK
 """An advisory lock: changes of limits hold it exclusively, transactions that post rows share it."""
 LIST_RESTORING_NODES = """
-SELECT e.id FROM (SELECT id FROM nodes WHERE state = 'live' UNION SELECT unnest($1::text[])) e
+SELECT e.id, CASE WHEN coalesce(b.detail ->> 'store', '') = '' THEN 0 ELSE b.beat END AS beat
+FROM (SELECT id FROM nodes WHERE state = 'live' UNION SELECT unnest($1::text[])) e
 LEFT JOIN beats b ON b.node = e.id WHERE e.id <> $2 AND b.detail ->> 'store' IS DISTINCT FROM $3 ORDER BY 1
 """
-"""The nodes that have not stored their last rows again on a server of this generation."""
+"""The nodes that have not stored their last rows again on a server of this generation.
+
+``beat`` is the number of beats of a node that still has rows of another server; 0 for others, which start or are older.
+"""
 OWNER_NUMBERS: Mapping[BalanceOwner, int] = {"account": 0, "key": 1, "limit": 2}
 OWNERS: Mapping[int, BalanceOwner] = {number: owner for owner, number in OWNER_NUMBERS.items()}
 

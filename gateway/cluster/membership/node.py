@@ -71,7 +71,8 @@ class ClusterNode:
         self._jobs = JobRunner()
         self.members: Mapping[str, int] = {}
         self.expected_nodes: Collection[str] = ()
-        self._replaced_s = self._restore_deadline_s = 0.0
+        self._restoring_beats: Mapping[str, int] = {}
+        self._replaced_s = self._restoring_beat_s = self._restore_deadline_s = 0.0
         self._dead_count = 0
         self._last_beat_s = read_boot_time()
         self._sharing_nodes: set[str] = set()
@@ -165,7 +166,7 @@ class ClusterNode:
         self._seen_change = await self._session.register(frees=False)
         self._history = self._session.history
         await self._beat()
-        if await self._session.list_restoring(()):  # the store was replaced moments ago, or another node starts, too
+        if any((await self._session.list_restoring(())).values()):  # the store was replaced moments ago
             self._await_others()
         log.info("node_registered", node=self.process)
         self._jobs.start("beat", self._run)
@@ -274,13 +275,13 @@ class ClusterNode:
         if self._session.history != self._history:
             await self._restore_store()
             return
-        members = dict(filter(None, map(parse_process, heartbeat.live)))
-        sending_nodes = members.keys() - heartbeat.late
         if self._restore_deadline_s:
-            await self._watch_others(sending_nodes)
+            await self._watch_others()
         self._seen_change, self._dead_count, self._last_beat_s = seen_change, heartbeat.dead, started_s
-        if self.members != members or self._sharing_nodes != sending_nodes:
-            self.members, self._sharing_nodes = members, sending_nodes
+        members = dict(filter(None, map(parse_process, heartbeat.live)))
+        sharing_nodes = members.keys() - heartbeat.late
+        if self.members != members or self._sharing_nodes != sharing_nodes:
+            self.members, self._sharing_nodes = members, sharing_nodes
             self.notifications.deliver(MEMBERS)
         self.clock.adjust(heartbeat.now_ms, read_boot_time() - request_s)
         self._warn_if_clock_differs()
@@ -290,17 +291,20 @@ class ClusterNode:
 
     def _await_others(self) -> None:
         """Begin to wait for other nodes, which may still bring back what the database lacks."""
-        self._replaced_s = read_boot_time()
-        self._restore_deadline_s = self._replaced_s + RESTORE_S
+        self._replaced_s, self._restore_deadline_s = read_boot_time(), inf  # until the next beat knows of them
+        self._restoring_beats, self._restoring_beat_s = {}, 0.0
 
-    async def _watch_others(self, sending_nodes: Collection[str]) -> None:
+    async def _watch_others(self) -> None:
         """End the wait for other nodes if all have stored their last rows again, or it has taken too long.
 
-        ``sending_nodes``: the ids of the nodes whose beats arrive; they are waited for longer.
+        A node that still sends beats is waited for longer.
         """
-        missing_nodes, now_s = await self._session.list_restoring(self.expected_nodes), read_boot_time()
-        if now_s < self._replaced_s + SLOW_RESTORE_S and not set(missing_nodes).isdisjoint(sending_nodes):
-            self._restore_deadline_s = max(self._restore_deadline_s, now_s + self.times.late_s)
+        former_beats, missing_nodes = self._restoring_beats, await self._session.list_restoring(self.expected_nodes)
+        self._restoring_beats = missing_nodes
+        if any(node in former_beats and beat != former_beats[node] for node, beat in missing_nodes.items()):
+            self._restoring_beat_s = read_boot_time()
+        longest_s = max(self._replaced_s + RESTORE_S, self._restoring_beat_s + self.times.late_s)
+        self._restore_deadline_s = min(longest_s, self._replaced_s + SLOW_RESTORE_S)
         if missing_nodes and self.others_restore:
             return
         self._restore_deadline_s = 0.0
@@ -374,9 +378,7 @@ class ClusterNode:
         self.expected_nodes = tuple(self.members)
         self._await_others()
         if self._restore is not None:
-            self._restore_deadline_s = inf  # this node learns of the others with its next beat
             await self._beat_during(self._restore)
-            self._restore_deadline_s = max(self._replaced_s + RESTORE_S, read_boot_time() + self.times.beat_s)
         self._seen_change, self._is_stale = await self._session.find_newest_change(), True
         self._history = history
         self._session.wake_event.set()

@@ -201,11 +201,14 @@ class NodeSession:
         async with self._control_connection.exclusive(FREE_TIMEOUT_S) as connection, connection.transaction():
             await _free_claims(connection, f"{self.node.id}:%", self.node.process)
 
-    async def list_restoring(self, expected_nodes: Collection[str]) -> Sequence[str]:
-        """Return those of the live and ``expected_nodes`` that have not stored their last rows again on this server."""
+    async def list_restoring(self, expected_nodes: Collection[str]) -> Mapping[str, int]:
+        """Return those of the live and ``expected_nodes`` that have not stored their last rows again on this server.
+
+        By id: the number of beats of a node that has rows of another server; 0 for others, which start or are older.
+        """
         async with self._log_connection.exclusive(self.times.statement_s) as connection:
             rows = await connection.fetch(LIST_RESTORING_NODES, list(expected_nodes), self.node.id, self.generation)
-        return [row["id"] for row in rows]
+        return {row["id"]: row["beat"] for row in rows}
 
     async def heartbeat(self, seen_change: int, detail: str = "{}", *, serves: bool = True) -> Heartbeat | None:
         """Report that this node is alive, and has applied the changes up to number ``seen_change``.

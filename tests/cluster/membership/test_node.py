@@ -364,33 +364,67 @@ async def test_behind_a_store_that_has_been_replaced_no_fence_moves_until_what_i
     await until(lambda: len(node.applied) == 3)
 
 
+async def replace_store(observer: asyncpg.Connection) -> None:
+    await begin_generation(observer)
+    await observer.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'gateway node %' "
+        "AND datname = current_database()"
+    )
+
+
 @pytest.mark.parametrize("starts", [False, True], ids=["both were live", "one starts"])
 async def test_a_node_waits_for_what_others_restore_as_long_as_they_send_beats(
     nodes: Nodes, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, *, starts: bool
 ) -> None:
-    monkeypatch.setattr("gateway.cluster.membership.node.RESTORE_S", 0.2)  # shorter than the slow node takes
+    monkeypatch.setattr("gateway.cluster.membership.node.RESTORE_S", 2.0)
+    times = attrs.evolve(FREQUENT, late_s=2.0)
     is_restoring, may_end = asyncio.Event(), asyncio.Event()
 
     async def restore() -> None:
         is_restoring.set()
         await may_end.wait()
 
-    slow = await nodes.start(A, follow=False)
+    slow = await nodes.start(A, follow=False, times=times)
     await slow.node.follow(slow.apply, slow.reload, restore)
-    other = None if starts else await nodes.start(B)
-    await begin_generation(observer)
-    await observer.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'gateway node %' "
-        "AND datname = current_database()"
-    )
+    other = None if starts else await nodes.start(B, times=times)
+    await replace_store(observer)
     async with asyncio.timeout(WITHIN_S):
         await is_restoring.wait()
-    other = other or await nodes.start(B)
+    other = other or await nodes.start(B, times=times)
     await until(lambda: other.node.restored_generation == slow.session.generation)
-    await asyncio.sleep(1.0)  # five times as long as it waits for a node without beats
-    assert other.node.others_restore
+    end_s = time.monotonic() + 2.5 * times.late_s  # longer than a node is waited for that sends no beats
+    while time.monotonic() < end_s:
+        assert other.node.others_restore
+        await asyncio.sleep(0.01)
     may_end.set()
     await until(lambda: not other.node.others_restore)
+
+
+async def test_a_node_that_sends_no_beats_is_waited_for_no_longer(
+    nodes: Nodes, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cluster.membership.node.RESTORE_S", 0.2)
+    times = attrs.evolve(FREQUENT, late_s=0.5)
+    silent, other = await nodes.start(A, times=times), await nodes.start(B, times=times)
+    await freeze(silent)
+    await replace_store(observer)
+    await until(lambda: other.node.others_restore)
+    await until(lambda: not other.node.others_restore)
+
+
+@pytest.mark.parametrize("detail", ["{}", '{"store": ""}'], ids=["of version 0.9", "that starts"])
+async def test_a_node_that_starts_does_not_wait_for_a_node(
+    nodes: Nodes, observer: asyncpg.Connection, detail: str
+) -> None:
+    await observer.execute(
+        "INSERT INTO nodes (id, epoch, state, url, version, schema, config_digest, started_ms) "
+        "VALUES ($1, 1, 'live', '', '', '', '', 1)",
+        A,
+    )
+    await observer.execute(
+        "INSERT INTO beats (node, beat, at_ms, seen_change, detail) VALUES ($1, 1, 1, 0, $2::text::jsonb)", A, detail
+    )
+    assert not (await nodes.start(B)).node.others_restore
 
 
 async def freeze(node: Running) -> None:
