@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, Executable, Row, bindparam, inspect, select, text
+from sqlalchemy import Executable, Row, bindparam, inspect, select, text
 
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.data_folder import ADMIN_TOKEN, SECRETS, DataFolder, DataFolderDamaged
@@ -50,14 +50,8 @@ async def check_shared_secrets(
 
 async def _read_existing(connection: AsyncConnection, table: str, statement: Executable) -> Sequence[Row[Any]]:
     """Return the rows of ``statement``; none if the schema has no such table yet."""
-    has_table = await connection.run_sync(partial(_has_table, table=table))
+    has_table = await connection.run_sync(lambda sync_connection: inspect(sync_connection).has_table(table))
     return (await connection.execute(statement)).all() if has_table else []
-
-
-def _has_table(connection: Connection, table: str) -> bool:
-    """Return whether the current schema has ``table``; another schema of the search path may be another gateway's."""
-    inspector = inspect(connection)
-    return inspector.has_table(table, schema=inspector.default_schema_name)
 
 
 async def share_secrets(folder: DataFolder, database: Database, master_key: bytes) -> None:

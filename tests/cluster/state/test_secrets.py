@@ -173,26 +173,6 @@ async def test_a_node_starts_while_the_first_one_stores_its_secrets(
         await database.close()
 
 
-async def test_another_gateway_in_a_later_schema_of_the_search_path_does_not_matter(
-    shared_postgres: SharedPostgres, open_folder: OpenFolder
-) -> None:
-    url = await (await shared_postgres.get_server()).make_database()
-    database = await open_database(url)
-    await share_secrets(open_folder("other"), database, OTHER)
-    await database.write(lambda each: each.execute(text("CREATE SCHEMA own")))
-    await database.close()
-    settings = {"search_path": "own, public"}
-    engine = create_async_engine(
-        url.replace("postgresql:", "postgresql+asyncpg:"), connect_args={"server_settings": settings}
-    )
-    try:
-        async with engine.connect() as connection:
-            assert (await connection.execute(text("SELECT count(*) FROM cluster"))).scalar_one() > 0
-            await check_shared_secrets(connection, open_folder("own"), "gateway", MASTER)
-    finally:
-        await engine.dispose()
-
-
 @pytest.mark.parametrize(
     "change", ["UPDATE cluster SET value = 'x' WHERE name = 'pepper'", "DELETE FROM cluster WHERE name = 'pepper'"]
 )
