@@ -41,6 +41,8 @@ _PROBED_ROWS = 20
 
 If none of these matches the filter but an older one on that page does, both pages have the session.
 """
+_MAX_SUMMED_ROWS = 500_000
+"""Rows that one call sums at most: of more than 50 sessions, fewer rows each."""
 _SESSIONS_PER_STATEMENT = 200
 """Sessions, and rows, per statement."""
 _PARTS = (100, 10, 1)
@@ -113,8 +115,9 @@ class SessionLogRepository:
     async def sum_up(self, sessions: Collection[SessionKey]) -> dict[SessionKey, SessionUsage]:
         """Return the usage of these sessions; those without requests are left out."""
         keys, sums = sorted(sessions), list[Row[Any]]()
+        max_rows = min(self._summed_rows, _MAX_SUMMED_ROWS // max(1, len(keys)))
         for first in range(0, len(keys), _SESSIONS_PER_STATEMENT):
-            part = [_sum_session(key, self._summed_rows) for key in keys[first : first + _SESSIONS_PER_STATEMENT]]
+            part = [_sum_session(key, max_rows) for key in keys[first : first + _SESSIONS_PER_STATEMENT]]
             sums += [row for row in await self._database.read_long(union_all(*part)) if row.requests]
         rows = await self._find_rows({number for row in sums for number in row[-3:] if number is not None})
         return {(row.account_id, row.session): _build_usage(row, rows) for row in sums if row.last_row in rows}

@@ -269,7 +269,7 @@ class VideoSubmitter:
             return None
         access = self._jobs.provider_api.find_access(started_job)
         if access is not None:
-            await self._jobs.provider_api.cancel(access, started_job)
+            self._jobs.tasks.start(self._jobs.provider_api.cancel(access, started_job))
         if row is None:
             raise Conflict("The job was cancelled while it was being submitted")
         return row

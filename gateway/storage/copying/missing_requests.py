@@ -56,7 +56,10 @@ async def list_missing_requests(source: str, target: str, since_ms: int, write: 
     Both are URLs of PostgreSQL databases, and gateways may use them: each is read as of one moment, and nothing is
     changed. Requests settled before ``since_ms`` are left out. Raises ``CopyFailed``.
     """
-    async with open_snapshot(source) as source_store, open_snapshot(target) as target_store:
+    async with (
+        open_snapshot(source, needs_sums=False) as source_store,
+        open_snapshot(target, needs_sums=False) as target_store,
+    ):
         await _check(source_store, target_store, since_ms)
         return await _compare(source_store, target_store, since_ms, write)
 
