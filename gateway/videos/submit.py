@@ -86,13 +86,12 @@ class VideoSubmitter:
         async with AsyncExitStack() as stack:
             try:
                 await self._load_reference(ctx, stack)
-                job = await self._store_job(ctx)
+                job = await self._store_job(ctx, stack)
             except GatewayError as error:
                 now_s, now_ms = self._loop_s, self._jobs.now_ms
                 self._settlement.settle(ctx, "refused", error, now_s=now_s, now_ms=now_ms)
                 raise
-            with self._jobs.tasks.mark_active(job.id):
-                return await self._start_at_provider(ctx, job)
+            return await self._start_at_provider(ctx, job)
 
     async def _load_reference(self, ctx: RequestContext, stack: AsyncExitStack) -> None:
         video = _get_video(ctx.inference)
@@ -104,8 +103,10 @@ class VideoSubmitter:
         reference = await stack.enter_async_context(loading)
         ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, reference=reference))
 
-    async def _store_job(self, ctx: RequestContext) -> VideoJob:
+    async def _store_job(self, ctx: RequestContext, stack: AsyncExitStack) -> VideoJob:
         """Store the job with its reservation, in one commit. After an error the reservation is released.
+
+        The job is marked as active until ``stack`` ends.
 
         Raises ``ShuttingDown``, the errors of ``QuotaService.admit``, ``RateLimited`` for too many open jobs, and
         ``StoreUnavailable``.
@@ -115,6 +116,8 @@ class VideoSubmitter:
         reservation = await self._quota.admit(ctx, ctx.target_list.rank(), journaled=False)
         reservation.limit_charges = reservation.list_charges(self._jobs.now_ms / 1000)  # the receipt has them
         job = self._make_job(ctx, reservation.nanos)
+        # Before the job is stored: the poll worker takes one that it reads, and nobody works on, for lost.
+        stack.enter_context(self._jobs.tasks.mark_active(job.id))
         is_stored = False
         try:
             await self._jobs.reservations.create(job, reservation, self._jobs.rules.max_open)

@@ -463,6 +463,26 @@ def test_no_room_on_the_disk_is_a_reason_to_begin_nothing_unless_nothing_is_kept
 # ---- after it was begun
 
 
+def test_a_job_is_marked_as_worked_on_before_it_can_be_read() -> None:
+    """The poll worker may read the store at the very moment of the commit: it would take the job for lost."""
+
+    async def scene() -> None:
+        services = VideoServices(play(task()))
+        marks: list[bool] = []
+        create = services.store.create
+
+        async def note(job: VideoJob, *args: Any, **kwargs: Any) -> bool:
+            is_created = await create(job, *args, **kwargs)
+            marks.append(services.tasks.is_active(job.id))
+            return is_created
+
+        services.store.create = note  # type: ignore[method-assign]
+        job = await services.submit()
+        assert (marks, services.tasks.is_active(job.id)) == ([True], False)
+
+    run(scene())
+
+
 def test_what_was_begun_is_recorded_as_soon_as_the_store_is_well_again() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
