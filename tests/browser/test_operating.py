@@ -242,7 +242,7 @@ async def test_settings_are_found_changed_together_undone_and_read_only_where_th
     await expect(page.locator("#s-media-keep_hours")).to_have_text("72")
     await expect(page.locator("#media")).to_contain_text("from the file")
     await page.keyboard.press("/")
-    await page.keyboard.type("channels tried")
+    await page.keyboard.type("channels to try")
     await page.keyboard.press("Enter")
     await expect(page.locator(".setting")).to_have_count(1)
     await expect(page.locator(".setting")).to_contain_text(

@@ -28,7 +28,7 @@ async def operator(gateway_with: StartGateway) -> Operator:
 async def test_settings_are_seen_set_and_taken_back(operator: Operator) -> None:
     seen = await operator.see("settings", "list", "routing", width=100)
     assert seen.splitlines()[0].split() == ["SETTING", "VALUE", "FROM", "ABOUT"]
-    assert "routing.max_attempts 3 default channels tried" in " ".join(seen.split())
+    assert "routing.max_attempts 3 default maximum number of channels to try" in " ".join(seen.split())
     reported = await operator.ask("settings", "set", "routing.retry_ratio", "0.5")
     assert (reported["value"], reported["source"]) == (0.5, "console")
     assert await operator.see("settings", "set", "videos.webhook_hosts", "a.example.com, *.example.org") == (

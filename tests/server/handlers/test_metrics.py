@@ -19,9 +19,9 @@ NOWHERE = {"channel": [channel("http://127.0.0.1:9/v1")]}
 STREAM = HELLO | {"stream": True}
 
 
-async def test_requests_are_counted_with_tokens_cost_and_latency(standing_with: StartGateway) -> None:
+async def test_requests_are_counted_with_tokens_cost_and_latency(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)], chat_script("good", "words")) as up:
-        gateway = await standing_with({"channel": [channel(up.base_url)], "price": [PRICE]})
+        gateway = await gateway_with({"channel": [channel(up.base_url)], "price": [PRICE]})
         for body in (HELLO, STREAM):
             async with gateway.post(body) as response:
                 await response.read()
@@ -46,12 +46,12 @@ async def test_requests_are_counted_with_tokens_cost_and_latency(standing_with: 
     assert (find_value(families, "process_cpu_seconds_total") or 0) > 0
 
 
-async def test_failures_retries_and_refusals_are_counted(standing_with: StartGateway) -> None:
+async def test_failures_retries_and_refusals_are_counted(gateway_with: StartGateway) -> None:
     limited = {"name": "test", "account": "acme", "secret": "sk-" + "b" * 20, "rpm": 1, "burst": 1}
     async with ScriptedUpstream([answer(b"down", 500)]) as bad, ScriptedUpstream([answer(COMPLETION)]) as up:
         ups = [channel(bad.base_url, "bad", priority=1), channel(up.base_url, "good")]
         config: dict[str, Any] = {"channel": ups, "account": [{"name": "acme"}], "key": [limited]}
-        gateway = await standing_with(config)
+        gateway = await gateway_with(config)
         key = {"Authorization": f"Bearer {limited['secret']}"}
         statuses = []
         for model in ("m", "m", "guess"):
@@ -69,10 +69,10 @@ async def test_failures_retries_and_refusals_are_counted(standing_with: StartGat
     assert find_value(families, "gateway_requests_total", model="other", channel="", outcome="refused") == 1
 
 
-async def test_a_new_scrape_has_what_has_ended_before_it(standing_with: StartGateway) -> None:
+async def test_a_new_scrape_has_what_has_ended_before_it(gateway_with: StartGateway) -> None:
     """The background job has not counted yet; a tripped circuit and a request under way are gauges of the moment."""
     async with ScriptedUpstream([answer(b"down", 500)]) as up:
-        gateway = await standing_with({"channel": [channel(up.base_url)], "routing": {"trip_failures": 1}})
+        gateway = await gateway_with({"channel": [channel(up.base_url)], "routing": {"trip_failures": 1}})
         for expected in (1, 2):
             async with gateway.post() as response:
                 assert response.status >= 500
@@ -82,8 +82,8 @@ async def test_a_new_scrape_has_what_has_ended_before_it(standing_with: StartGat
         assert (find_value(families, "gateway_open_circuits", channel="up") or 0) >= 1
 
 
-async def test_openmetrics_is_for_who_asks_for_it(standing_with: StartGateway) -> None:
-    gateway = await standing_with(NOWHERE)
+async def test_openmetrics_is_for_who_asks_for_it(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with(NOWHERE)
     plain = await scrape(gateway, Accept="text/plain;version=0.0.4")
     families = await scrape(gateway, Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert plain.keys() <= families.keys()
@@ -105,9 +105,9 @@ async def test_openmetrics_is_for_who_asks_for_it(standing_with: StartGateway) -
     ],
 )
 async def test_a_proxy_that_is_not_trusted_is_not_this_machine(
-    standing_with: StartGateway, settings: dict[str, Any], headers: dict[str, str], status: int
+    gateway_with: StartGateway, settings: dict[str, Any], headers: dict[str, str], status: int
 ) -> None:
-    gateway = await standing_with({**NOWHERE, "metrics": settings})
+    gateway = await gateway_with({**NOWHERE, "metrics": settings})
     async with aiohttp.ClientSession() as session, session.get(f"{gateway.url}/metrics", headers=headers) as response:
         assert response.status == status
         assert status == 200 or b"gateway_" not in await response.read()
@@ -123,23 +123,23 @@ async def test_a_proxy_that_is_not_trusted_is_not_this_machine(
     ],
 )
 async def test_behind_a_trusted_proxy_its_client_counts(
-    standing_with: StartGateway, settings: dict[str, Any], client: str, status: int
+    gateway_with: StartGateway, settings: dict[str, Any], client: str, status: int
 ) -> None:
-    gateway = await standing_with({**NOWHERE, "metrics": settings, "server": {"trusted_proxies": ["127.0.0.1"]}})
+    gateway = await gateway_with({**NOWHERE, "metrics": settings, "server": {"trusted_proxies": ["127.0.0.1"]}})
     headers = {"X-Forwarded-For": client}
     async with aiohttp.ClientSession() as session, session.get(f"{gateway.url}/metrics", headers=headers) as response:
         assert response.status == status
 
 
-async def test_a_scrape_writes_no_line_of_the_log(standing_with: StartGateway, read_log: ReadLog) -> None:
-    await scrape(await standing_with(NOWHERE))
+async def test_a_scrape_writes_no_line_of_the_log(gateway_with: StartGateway, read_log: ReadLog) -> None:
+    await scrape(await gateway_with(NOWHERE))
     assert "/metrics" not in read_log()
 
 
-async def test_the_records_wait_for_nothing_but_their_turn(standing_with: StartGateway) -> None:
+async def test_the_records_wait_for_nothing_but_their_turn(gateway_with: StartGateway) -> None:
     """Without a scrape a job counts them, so that they take no memory."""
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await standing_with({"channel": [channel(up.base_url)]})
+        gateway = await gateway_with({"channel": [channel(up.base_url)]})
         async with gateway.post() as response:
             assert response.status == 200
         services = gateway.app[SERVICES]
@@ -147,11 +147,11 @@ async def test_the_records_wait_for_nothing_but_their_turn(standing_with: StartG
         assert not services.billing.settlement.ended
 
 
-async def test_a_video_is_counted_when_its_job_ends(standing_with: StartGateway) -> None:
+async def test_a_video_is_counted_when_its_job_ends(gateway_with: StartGateway) -> None:
     refused = Answered({"error": {"message": "The server had an error"}}, 500)
     async with OpenAiVideos() as up:
         up.plays = {"refused": Play(submit=(refused,))}
-        gateway = await standing_with(site(up.channel(), metrics={}))
+        gateway = await gateway_with(site(up.channel(), metrics={}))
         for prompt in ("made", "refused"):
             await submit(gateway, prompt)
         jobs = await await_ends(gateway)
