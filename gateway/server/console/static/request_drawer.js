@@ -95,12 +95,18 @@ document.addEventListener("click", (event) => {
   show(idOf(link));
 });
 
-drawer.addEventListener("close", () => {
+function clear() {
   const link = findLink(shown);
   shown = wanted = null;
   refreshDrawer();
   byId("drawer-content").replaceChildren();
   link?.focus();
+}
+
+// The event comes some time after the drawer is closed: Forward may have opened the drawer again by then.
+drawer.addEventListener("close", () => {
+  if (!shown || drawer.open) return;
+  clear();
   writeAddress(null);
 });
 
@@ -111,7 +117,10 @@ drawer.addEventListener("click", (event) => {
 function follow() {
   const id = readAddress();
   if (id && id !== shown) show(id);
-  else if (!id && drawer.open) drawer.close();
+  else if (!id && drawer.open) {
+    drawer.close();
+    clear();
+  }
 }
 addEventListener("popstate", follow);
 
