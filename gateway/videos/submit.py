@@ -116,7 +116,7 @@ class VideoSubmitter:
         reservation = await self._quota.admit(ctx, ctx.target_list.rank(), journaled=False)
         reservation.limit_charges = reservation.list_charges(self._jobs.now_ms / 1000)  # the receipt has them
         job = self._make_job(ctx, reservation.nanos)
-        # Before the job is stored: the poll worker takes one that it reads, and nobody works on, for lost.
+        # Before the job is stored: the poll worker takes a job that it reads, and that is not marked, for lost.
         stack.enter_context(self._jobs.tasks.mark_active(job.id))
         is_stored = False
         try:
