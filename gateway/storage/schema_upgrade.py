@@ -76,7 +76,8 @@ async def _check_tables(connection: AsyncConnection) -> None:
 
 
 def _read_revision(connection: Any) -> str | None:
-    if not connection.dialect.has_table(connection, "alembic_version"):
+    dialect = connection.dialect
+    if not dialect.has_table(connection, "alembic_version", schema=dialect.default_schema_name):
         return None
     revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return revision

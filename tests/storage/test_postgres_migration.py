@@ -461,3 +461,45 @@ async def test_an_upgrade_ends_if_its_server_falls_silent() -> None:
             server.signal(signal.SIGCONT)
             other.terminate()
             observer.terminate()
+
+
+@pytest.mark.parametrize("own", [None, OLDER, REVISION])
+@pytest.mark.parametrize("others", [OLDER, REVISION])
+async def test_another_gateway_in_the_search_path_keeps_its_schema(
+    own: str | None, others: str, shared_postgres: SharedPostgres
+) -> None:
+    """In each of the two schemas is an older gateway, one of today or, in the own one, none."""
+    server = await shared_postgres.get_server()
+    made = await make_older_database(server)
+    name = made.rpartition("/")[2]
+    if own is not None:
+        await server.execute("ALTER SCHEMA public RENAME TO own; CREATE SCHEMA public", name)
+        if own == REVISION:
+            await server.execute(f"ALTER DATABASE {name} SET search_path = own", name)
+            await (await open_node(made)).close()
+            await server.execute(f"ALTER DATABASE {name} RESET search_path", name)
+        if others == OLDER:
+            engine = create_async_engine(made.replace("postgresql://", "postgresql+asyncpg://"))
+            async with engine.begin() as connection:
+                await connection.run_sync(make_older, OLDER, ())
+            await engine.dispose()
+    else:
+        await server.execute("CREATE SCHEMA own", name)
+    if others == REVISION:
+        await (await open_node(made)).close()
+    observer = await asyncpg.connect(made, server_settings={"search_path": "public"})
+    before = await read_shape(observer)
+    await server.execute(f"ALTER DATABASE {name} SET search_path = own, public", name)
+    await (await open_node(made)).close()
+    assert (await observer.fetchval(_REVISION), await read_shape(observer)) == (others, before)
+    await observer.close()
+    owner = await asyncpg.connect(made, server_settings={"search_path": "own"})
+    new = await asyncpg.connect(await server.make_database())
+    expected, found = await read_shape(new), await read_shape(owner)
+    found["indexes"] = [
+        (name, index.replace(" ON own.", " ON public."), valid) for name, index, valid in found["indexes"]
+    ]
+    found["functions"] = [(text.replace("FUNCTION own.", "FUNCTION public."),) for (text,) in found["functions"]]
+    assert (await owner.fetchval(_REVISION), found) == (REVISION, expected)
+    await owner.close()
+    await new.close()

@@ -50,7 +50,8 @@ async def check_shared_secrets(
 
 async def _read_existing(connection: AsyncConnection, table: str, statement: Executable) -> Sequence[Row[Any]]:
     """Return the rows of ``statement``; none if the schema has no such table yet."""
-    has_table = await connection.run_sync(lambda sync_connection: inspect(sync_connection).has_table(table))
+    schema = connection.dialect.default_schema_name  # not the search path: another gateway may be in it
+    has_table = await connection.run_sync(lambda bound: inspect(bound).has_table(table, schema=schema))
     return (await connection.execute(statement)).all() if has_table else []
 
 

@@ -16,6 +16,7 @@ from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
 from gateway.storage.postgres.unfinished import UNFINISHED_BACKFILL
 
 _HAS_BACKFILL = "SELECT EXISTS (SELECT 1 FROM cluster WHERE starts_with(name, $1))"
+_FIND_TABLE = "SELECT to_regclass(quote_ident(current_schema()) || '.' || $1)"
 _NO_TIMEOUTS = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 
 
@@ -29,7 +30,7 @@ class PostgresStore:
         self._connection = connection
 
     async def read_schema(self) -> str:
-        table_oid = await self._connection.fetchval("SELECT to_regclass('alembic_version')")
+        table_oid = await self._connection.fetchval(_FIND_TABLE, "alembic_version")
         return str(await self._connection.fetchval("SELECT version_num FROM alembic_version")) if table_oid else ""
 
     async def check_sums(self) -> None:
@@ -38,7 +39,7 @@ class PostgresStore:
         What remains to be done is noted in the table ``cluster``, which is not copied: the sums of a copy would stay
         partial. Indexes that an upgrade has yet to build are complete in every copy.
         """
-        table_oid = await self._connection.fetchval("SELECT to_regclass('cluster')")
+        table_oid = await self._connection.fetchval(_FIND_TABLE, "cluster")
         if table_oid and await self._connection.fetchval(_HAS_BACKFILL, UNFINISHED_BACKFILL):
             raise CopyFailed(
                 f"The upgrade of {self.name[0].lower()}{self.name[1:]} is unfinished: it has yet to sum requests. "

@@ -50,6 +50,7 @@ SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', :l
 _PAUSES_S = (0.3, 1.0, 3.0, 10.0)
 """Seconds between attempts, in which other transactions proceed. The last one repeats: a dump may take hours."""
 _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
+_SEE_OWN_SCHEMA = "SELECT set_config('search_path', quote_ident(current_schema()), false)"
 _LOCKED = ("55P03", "40P01")
 """SQLSTATE for a lock that was not granted in time, and for a deadlock."""
 _FUNCTIONS = f"{UNFINISHED}functions"
@@ -99,14 +100,19 @@ async def _upgrade(connection: AsyncConnection, name: str) -> None:
 
 @asynccontextmanager
 async def _name_connection(connection: AsyncConnection, address: Address) -> AsyncIterator[Driver]:
-    """Give a connection the name of an upgrade, and let its server end a statement whose client is gone."""
+    """Give a connection the name of an upgrade, and let its server end a statement whose client is gone.
+
+    Meanwhile the connection sees no schema but its own: ``DROP INDEX IF EXISTS`` would find that of another gateway.
+    """
     driver = await _find_driver(connection)
     await driver.execute("SELECT set_config('application_name', $1, false)", address.upgrade_user)
+    await driver.execute(_SEE_OWN_SCHEMA)
     with suppress(asyncpg.PostgresError):  # a server before version 14, or on a system that cannot tell
         await driver.execute("SET client_connection_check_interval = '5s'")
     yield driver
     with suppress(asyncpg.PostgresError):
         await driver.execute("RESET client_connection_check_interval")
+    await driver.execute("RESET search_path")
     await driver.execute("RESET application_name")
 
 

@@ -96,6 +96,22 @@ async def test_another_master_key_and_other_files_are_refused_and_stay(
     assert read_files(foreign) == {"webhook.key": OTHER}
 
 
+async def test_secrets_of_another_gateway_in_the_search_path_are_not_read(
+    shared_postgres: SharedPostgres, open_folder: OpenFolder
+) -> None:
+    server = await shared_postgres.get_server()
+    url, other, own = await server.make_database(), open_folder("other"), open_folder("own")
+    database = await open_database(url)
+    await share_secrets(other, database, OTHER)
+    await database.close()
+    name = url.rpartition("/")[2]
+    await server.execute(f"CREATE SCHEMA own; ALTER DATABASE {name} SET search_path = own, public", name)
+    address = Address(url, "0123456789abcdef")
+    check = partial(check_shared_secrets, folder=own, database=address.name, master_key=MASTER)
+    session = NodeSession(address, Node("0123456789abcdef"), lambda _: None)
+    await (await open_address(address, session, check, None)).close()
+
+
 @pytest.mark.parametrize("is_cluster", [True, False], ids=["cluster", "one gateway"])
 async def test_a_node_that_does_not_fit_neither_migrates_nor_registers(
     shared_postgres: SharedPostgres, open_folder: OpenFolder, *, is_cluster: bool
