@@ -16,7 +16,7 @@ from gateway.formats.redaction.first_pass import has_nothing_to_redact
 from gateway.formats.redaction.pieces import redact_pieces
 from gateway.formats.redaction.redactor import Redactor
 from gateway.formats.redaction.values import redact_nested
-from gateway.frozen import frozen
+from gateway.frozen import quick_frozen
 
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r)(?:\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -30,7 +30,8 @@ _REPEATED_FIELDS = frozenset(
 _PLACE_FIELDS = ("type", "index", "output_index", "content_index", "summary_index", "item_id")
 _INNER_PLACE_FIELDS = ("output_index", "content_index", "summary_index", "item_id")
 """Fields of an object that say to which text its other fields belong."""
-_DATA = b"data:"
+_PLACE_NAMES, _INNER_PLACE_NAMES = frozenset(_PLACE_FIELDS), frozenset(_INNER_PLACE_FIELDS)
+_DATA, _BLANK_LINE = b"data:", b"\n\n"
 
 Place = tuple[Any, ...]
 """Where a text is in its events: the names and positions on the way to it, and the fields that identify the text."""
@@ -52,7 +53,7 @@ class StreamedEvent:
         return b"\n".join([*lines, b"data: " + exact_json.dumps(self.data)]) + b"\n\n"
 
 
-@frozen
+@quick_frozen
 class _Piece:
     """A piece of a text: the event, and the object or list that holds it under ``key``."""
 
@@ -75,31 +76,49 @@ class StreamText:
 
 def split_events(stream: bytes) -> list[bytes]:
     """Return the events with their blank lines. The last one may be incomplete."""
+    ends = _find_blank_lines(stream) if b"\r" not in stream else (match.end() for match in _EVENT_END.finditer(stream))
     events, start = [], 0
-    for match in _EVENT_END.finditer(stream):
-        events.append(stream[start : match.end()])
-        start = match.end()
+    for end in ends:
+        events.append(stream[start:end])
+        start = end
     if start < len(stream):
         events.append(stream[start:])
     return events
 
 
+def _find_blank_lines(stream: bytes) -> Iterator[int]:
+    """Yield the ends of blank lines. One ``split`` of a long stream would hold the interpreter's lock for too long."""
+    found = stream.find(_BLANK_LINE)
+    while found >= 0:
+        end = found + len(_BLANK_LINE)
+        yield end
+        found = stream.find(_BLANK_LINE, end)
+
+
 def parse_event(raw: bytes) -> StreamedEvent:
     """Parse one event, whose data may take several lines."""
+    is_one_line = raw.endswith(_BLANK_LINE) and raw.find(b"\n") == len(raw) - len(_BLANK_LINE) and b"\r" not in raw
+    if is_one_line and raw.startswith(_DATA):
+        return StreamedEvent(raw, _parse_data(raw[len(_DATA) :].removeprefix(b" ")))
     lines = [line[len(_DATA) :].removeprefix(b" ") for line in _LINE_END.split(raw) if line.startswith(_DATA)]
+    return StreamedEvent(raw, _parse_data(b"\n".join(lines)) if lines else None)
+
+
+def _parse_data(data: bytes) -> Any:
+    """Return the object or list in ``data``; None if there is none."""
     try:
-        data = exact_json.loads(b"\n".join(lines)) if lines else None
+        value = exact_json.loads(data)
     except orjson.JSONDecodeError:
-        data = None
-    return StreamedEvent(raw, data if isinstance(data, dict | list) else None)
+        return None
+    return value if isinstance(value, dict | list) else None
 
 
 def join_texts(events: list[StreamedEvent]) -> list[StreamText]:
     """Return the texts of a stream, in the order in which they begin. Values that events repeat are left out."""
     texts: dict[Place, StreamText] = {}
     for event in events:
-        for place, holder, key in _list_strings(event.data):
-            texts.setdefault(place, StreamText(place)).pieces.append(_Piece(event, holder, key))
+        if event.data is not None:
+            _add_strings(event, texts)
     return list(texts.values())
 
 
@@ -129,24 +148,24 @@ def redact_text(text: StreamText, redactor: Redactor) -> None:
             piece.event.changed = True
 
 
-def _list_strings(data: Any) -> Iterator[tuple[Place, Any, Any]]:
-    """Yield the place of every text in an event, the object or list that holds it, and its key there."""
-    stack: list[tuple[Place, Any]] = [((), data)]
-    while stack:
-        place, holder = stack.pop()
-        items: list[tuple[Any, Any, Any]]
-        if isinstance(holder, dict):
+def _add_strings(event: StreamedEvent, texts: dict[Place, StreamText]) -> None:
+    """Add every text in an event, with the object or list that holds it, to the texts of its place."""
+    holders: list[tuple[Place, Any]] = [((), event.data)]
+    while holders:
+        place, holder = holders.pop()
+        is_object = isinstance(holder, dict)
+        if is_object and not (_INNER_PLACE_NAMES if place else _PLACE_NAMES).isdisjoint(holder):
             place = (*place, *_list_marks(holder, is_root=not place))
-            items = [(key, key, value) for key, value in holder.items() if key not in _REPEATED_FIELDS]
-        elif isinstance(holder, list):
-            items = [(_get_index(value, number), number, value) for number, value in enumerate(holder)]
-        else:
-            continue
-        for name, key, value in items:
+        for key, value in holder.items() if is_object else enumerate(holder):
             if isinstance(value, str):
-                yield (*place, name), holder, key
-            else:
-                stack.append(((*place, name), value))
+                if key not in _REPEATED_FIELDS:
+                    text_place = (*place, key)
+                    text = texts.get(text_place)
+                    if text is None:
+                        text = texts[text_place] = StreamText(text_place)
+                    text.pieces.append(_Piece(event, holder, key))
+            elif isinstance(value, dict | list) and key not in _REPEATED_FIELDS:
+                holders.append(((*place, key if is_object else _get_index(value, key)), value))
 
 
 def _list_marks(holder: dict[str, Any], *, is_root: bool) -> list[tuple[str, Any]]:
