@@ -15,6 +15,7 @@ import orjson
 _DIGIT_TABLE = bytes(ord("0") if chr(code).isdecimal() and code < 128 else ord(" ") for code in range(256))  # noqa: PLR2004
 _LONG_DIGITS = b"0" * 19
 """The shortest digit string that orjson may change, after all digits of the text were replaced by zeros."""
+_NEGATIVE_ZEROS = (b":-0", b": -0", b"[-0", b",-0", b", -0")
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 """The range of integers that orjson keeps exact."""
 _ESCAPE_PATTERN = re.compile(
@@ -76,14 +77,9 @@ def load_exactly(data: bytes, value: Any) -> Any:
 
 def may_lose_digits(data: bytes) -> bool:
     """Return whether orjson may change a number in ``data``. Uses only fast byte searches."""
-    return (
-        _LONG_DIGITS in data.translate(_DIGIT_TABLE)
-        or b":-0" in data
-        or b": -0" in data
-        or b"[-0" in data
-        or b",-0" in data
-        or b", -0" in data
-    )
+    if _LONG_DIGITS in data.translate(_DIGIT_TABLE):
+        return True
+    return b"-0" in data and any(start in data for start in _NEGATIVE_ZEROS)  # one search for most texts
 
 
 def dumps(value: Any) -> bytes:
