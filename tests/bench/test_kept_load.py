@@ -12,6 +12,7 @@ def test_a_moment_of_load_loses_no_event_and_no_body(capsys: pytest.CaptureFixtu
     assert uvloop.run(kept_load.load(0.5, 400, 0.3)) == []
     printed = capsys.readouterr().out
     assert "delay, p99: " in printed
+    assert "in the second half, resident memory" in printed
     assert f"{kept_load.STREAMS} streams were looked at" in printed
 
 
