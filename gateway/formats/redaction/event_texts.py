@@ -18,7 +18,8 @@ from gateway.formats.redaction.redactor import Redactor
 from gateway.formats.redaction.values import redact_nested
 from gateway.frozen import quick_frozen
 
-_EVENT_END = re.compile(rb"(?:\r\n|\n|\r)(?:\r\n|\n|\r)")
+_EVENT_END = re.compile(rb"(?>\r\n|\n|\r){2}")
+"""Two ends of lines. The atomic group keeps a carriage return and its newline from counting as two."""
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _REPEATED_FIELDS = frozenset(
     {"id", "object", "model", "type", "role", "name", "status", "item_id", "call_id", "tool_call_id", "response_id",
