@@ -151,7 +151,10 @@ class RoutingSection:
 
     max_attempts: int = attrs.field(
         default=3,
-        metadata=about("maximum number of channels to try per request, before its first byte is sent", between(1, 10)),
+        metadata=about(
+            "maximum number of channels to try per request before the first byte of the response is sent",
+            between(1, 10),
+        ),
     )
     retry_ratio: float = attrs.field(
         default=0.2,

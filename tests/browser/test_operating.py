@@ -246,7 +246,7 @@ async def test_settings_are_found_changed_together_undone_and_read_only_where_th
     await page.keyboard.press("Enter")
     await expect(page.locator(".setting")).to_have_count(1)
     await expect(page.locator(".setting")).to_contain_text(
-        "Maximum number of channels to try per request, before its first byte is sent."
+        "Maximum number of channels to try per request before the first byte of the response is sent."
     )
     await ada.go("/settings")
     await ada.write("Attempts per request", "99")

@@ -319,7 +319,7 @@ async def test_the_script_of_a_dry_run_shows_reasons_in_chinese(site: VisitedGat
     await site.operate("PUT", "/routes/picky", {"step": steps})
     await ada.go("/routes/picky")
     await expect(ada.page.locator("[data-walk] ul")).to_have_count(len(steps))  # only the script lists the channels
-    wanted = ["没有渠道向该调用方提供其模型", "前面的步骤因“不可用”而放弃", "请求没有工具"]
+    wanted = ["没有渠道向该调用方提供其模型", "前面的步骤因“不可用”被跳过", "请求没有工具"]
     await expect(ada.page.locator("[data-walk] p")).to_contain_text(wanted)
     await site.operate("DELETE", "/routes/picky")
 

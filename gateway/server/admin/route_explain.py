@@ -59,7 +59,7 @@ _REASONS_BY_OBSTACLE = {
     "recovering": "recovering: one request is testing it",
     "full": "at its maximum number of concurrent requests",
     "rate": "at its maximum number of requests per minute",
-    "keys": "the provider limits the rate of its keys for this model",
+    "keys": "the keys of the channel are rate-limited for this model",
     "refused": "failing: the provider refused its keys",
 }
 _EDITS_REFUSED = "does not edit images"
@@ -264,7 +264,7 @@ class RouteExplainer:
             held_reason = "failing: its provider has not answered since the channel was added"
             return held_reason if channel.status == "active" else "disabled"
         if not channel.serves(caller.key.group):
-            return f"only for the groups {', '.join(channel.groups)}"
+            return f"allowed groups: {', '.join(channel.groups)}"
         if not offers:
             error = self.catalog.find_sync_status(channel).error if self.catalog.find_offer(channel) is None else None
             return (

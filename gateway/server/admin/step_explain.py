@@ -19,7 +19,7 @@ from gateway.server.admin.explanation import ChannelLines, ExplainedModel, Expla
 NO_PROMPT = RequestTraits(0)
 _REASONS_BY_CAUSE: dict[Cause, str] = {
     "unavailable": "no channel can serve it now",
-    "rate_limited": "its channels wait until the rate limit of their provider allows requests again",
+    "rate_limited": "its channels are paused by the rate limits of their providers",
 }
 
 
@@ -78,7 +78,7 @@ class StepWalk:
         for prospect in self._examine_all(route, inference):
             number, step = prospect.number, prospect.step
             if not is_taken and number > 1 and causes.isdisjoint(step.causes):
-                reason = f"the steps before are left for {' and '.join(sorted(causes))}, which is not in its causes"
+                reason = f"its list of causes has none of those that ruled out the earlier steps: {' and '.join(sorted(causes))}"
                 explained_steps.append(prospect.explain("skipped", reason))
             elif prospect.cause is not None:
                 explained_steps.append(prospect.explain("skipped", prospect.reason))
@@ -120,7 +120,7 @@ class StepWalk:
         elif mismatch is not None:
             cause, reason = "unsupported", mismatch
         elif self.left_usd is not None and min(costs) > self.left_usd:
-            cause, reason = "budget", f"it may cost ${min(costs):.6g}, and ${self.left_usd:.6g} are left"
+            cause, reason = "budget", f"it may cost ${min(costs):.6g}, and ${self.left_usd:.6g} is left"
         elif not any(lines.served and lines.targets for lines in lines_by_model):
             cause = find_obstacle_cause({obstacle for lines in lines_by_model for obstacle in lines.obstacles})
             reason = _REASONS_BY_CAUSE[cause]

@@ -62,7 +62,7 @@ LABELS: Mapping[str, str] = {
     "timeout": mark("timeout"),
     "rate_limited": mark("rate limit"),
     "queue": mark("long queue"),
-    "credit": mark("provider's credit is used up"),
+    "credit": mark("provider’s credit is used up"),
     "context": mark("prompt too long"),
     "unsupported": mark("not supported"),
     "budget": mark("caller's budget"),

@@ -59,7 +59,7 @@ TITLES: Mapping[str, str] = {
     "server.max_connections": mark("Client connections"),
     "server.max_connections_per_address": mark("Client connections per IP address"),
     "server.max_body_mb": mark("Largest request body (MB)"),
-    "server.max_loaded_mb": mark("Memory for referenced content (MB)"),
+    "server.max_loaded_mb": mark("Memory for loaded content (MB)"),
     "server.max_upload_mb": mark("Largest upload (MB)"),
     "server.max_file_mb": mark("Largest file in an upload (MB)"),
     "server.log_format": mark("Log format"),

@@ -63,7 +63,7 @@ async def test_a_channel_that_is_no_option_says_why(standing_with: StartGateway)
     gateway = await standing_with({"channel": config, "key": KEYS})
     refused = {
         "off": (None, 0.0, "disabled"),
-        "gilded": (None, 0.0, "only for the groups gold, vip"),
+        "gilded": (None, 0.0, "allowed groups: gold, vip"),
         "narrow": (None, 0.0, "does not offer the model"),
         "theirs": (None, 0.0, "does not take embeddings"),
     }
@@ -75,7 +75,7 @@ async def test_a_channel_that_is_no_option_says_why(standing_with: StartGateway)
     nowhere = await explain(gateway, model="nothing")
     assert {line["reason"] for line in nowhere["channels"]} == {
         "disabled",
-        "only for the groups gold, vip",
+        "allowed groups: gold, vip",
         "does not offer the model",
     }
 
@@ -134,7 +134,7 @@ DOWN = answer(b"down", 503, retry_after="30")
 DENIED = answer({"error": {"message": "no"}}, 401)
 LIMITED = answer({"error": {"message": "slow down"}}, 429, retry_after="20")
 COOLING = "cooling down after failures (Provider returned 503 Service Unavailable for /chat/completions)"
-KEYLESS = "the provider limits the rate of its keys for this model"
+KEYLESS = "the keys of the channel are rate-limited for this model"
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_a_channel_that_is_out_of_the_question_says_why() -> None:
         channel("claude", provider="anthropic"),
     )
     assert scenario.reason("off") == "disabled"
-    assert scenario.reason("closed") == "only for the groups vip, lab"
+    assert scenario.reason("closed") == "allowed groups: vip, lab"
     assert scenario.reason("other") == "does not offer the model"
     assert scenario.reason("claude", "m", "embeddings") == "does not take embeddings"
     assert scenario.lines(caller=caller_of("lab"))["closed"]["rank"] == 1

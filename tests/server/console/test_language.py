@@ -33,7 +33,7 @@ LATIN = {
     "PNG", "JPEG", "WebP", "USD", "SDK", "Python", "curl", "English", "OpenAI", "WAL", "Anthropic", "JavaScript", "RPM",
     "ms", "min", "KB", "MB", "GB", "TB", "p50", "p95", "p99", "Enter", "Shift", "VS", "Code", "JetBrains", "SIGTERM",
     "gpt", "HTTPS", "PEM", "OTLP", "trace", "multipart", "embeddings", "moderations", "rerank", "speech", "aiohttp",
-    "Go", "Schema", "Slack", "Telegram", "Discord", "Google", "Gemini", "CLI", "SHA",
+    "Go", "Schema", "Slack", "Telegram", "Discord", "Google", "Gemini", "CLI", "SHA", "PIN",
 }  # fmt: skip
 """Words that stay as they are: terms, units, formats, keys of a keyboard and products."""
 APPS = {

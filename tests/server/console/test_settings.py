@@ -51,7 +51,7 @@ async def check_topics(ada: Person) -> None:
     for query, path in (
         ("max_attempts", "routing.max_attempts"),
         ("attempts%20REQUEST", "routing.max_attempts"),
-        ("before%20its%20first%20byte", "routing.max_attempts"),
+        ("before%20the%20first%20byte", "routing.max_attempts"),
         ("cors", "server.cors_origins"),
     ):
         assert path in await open_shown(ada, f"?q={query}")

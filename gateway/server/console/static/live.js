@@ -54,7 +54,7 @@ function show(running) {
 // Nodes of the cluster whose requests are not in the list.
 function showMissing(nodes) {
   missing.hidden = nodes === "";
-  missing.textContent = t("These nodes did not answer; their requests are not shown: {nodes}", { nodes });
+  missing.textContent = t("Requests of nodes that did not answer are not shown: {nodes}", { nodes });
 }
 
 function tick() {

@@ -1,7 +1,7 @@
 // The command palette, loaded when it is opened first: pages, actions, and a search for objects by their names.
 // It is a combobox: the field keeps the focus, the arrows choose, Enter goes there.
 import { at, call } from "./api.js";
-import { t } from "./language.js";
+import { n, t } from "./language.js";
 
 const PAUSE_MS = 120;
 const PLACES = {
@@ -94,7 +94,7 @@ function show(found) {
   }
   const index = options.findIndex((option) => option.href === kept);
   choose(options.length ? Math.max(index, 0) : -1);
-  status.textContent = options.length ? t("{count} matches", { count: options.length }) : t("Nothing matches");
+  status.textContent = options.length ? n("{count} match", "{count} matches", options.length) : t("Nothing matches");
   list.classList.toggle("none", !options.length);
   list.dataset.empty = t("Nothing matches");
 }
