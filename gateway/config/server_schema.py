@@ -156,7 +156,8 @@ class ServerSection:
     local_sign_in: bool = attrs.field(
         default=True,
         metadata=about(
-            "let members sign in with a passphrase; if false, a [[sign_in]] provider must create administrators"
+            "let members sign in with a passphrase; if false, at least one [[sign_in]] provider must be "
+            "able to create administrators"
         ),
     )
     cors_origins: tuple[str, ...] = attrs.field(

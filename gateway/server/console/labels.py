@@ -65,7 +65,7 @@ LABELS: Mapping[str, str] = {
     "credit": mark("provider’s credit is used up"),
     "context": mark("prompt too long"),
     "unsupported": mark("not supported"),
-    "budget": mark("caller's budget"),
+    "budget": mark("caller’s budget"),
     "content": mark("content filter"),
     "invalid": mark("other refusal"),
     # What channels are balanced by
