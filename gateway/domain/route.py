@@ -82,7 +82,9 @@ class StepCondition:
             is_wanted, has_trait = getattr(self, name), getattr(traits, name)
             if is_wanted is not None and is_wanted is not has_trait:
                 phrase = "is a stream" if name == "stream" else f"has {name}"
-                yield f"it {phrase}" if has_trait else f"it {phrase.replace('is a', 'is not a').replace('has', 'has no')}"
+                yield (
+                    f"it {phrase}" if has_trait else f"it {phrase.replace('is a', 'is not a').replace('has', 'has no')}"
+                )
 
 
 ANY_REQUEST = StepCondition()

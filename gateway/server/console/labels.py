@@ -62,10 +62,10 @@ LABELS: Mapping[str, str] = {
     "timeout": mark("timeout"),
     "rate_limited": mark("rate limit"),
     "queue": mark("long queue"),
-    "credit": mark("provider’s credit is used up"),
+    "credit": mark("no credit left at the provider"),
     "context": mark("prompt too long"),
     "unsupported": mark("not supported"),
-    "budget": mark("caller’s budget"),
+    "budget": mark("budget of the caller"),
     "content": mark("content filter"),
     "invalid": mark("other refusal"),
     # What channels are balanced by
