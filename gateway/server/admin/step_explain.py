@@ -78,8 +78,10 @@ class StepWalk:
         for prospect in self._examine_all(route, inference):
             number, step = prospect.number, prospect.step
             if not is_taken and number > 1 and causes.isdisjoint(step.causes):
-                found = " and ".join(sorted(causes))
-                reason = f"its list of causes has none of those that ruled out the earlier steps: {found}"
+                reason = (
+                    "its list of causes has none of those that ruled out the earlier steps: "
+                    f"{' and '.join(sorted(causes))}"
+                )
                 explained_steps.append(prospect.explain("skipped", reason))
             elif prospect.cause is not None:
                 explained_steps.append(prospect.explain("skipped", prospect.reason))
