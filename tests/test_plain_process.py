@@ -23,7 +23,8 @@ def report(url):
         except OSError:
             threading.Event().wait(0.02)
     watched = {"gateway", "rich", "babel", "alembic", "jinja2", "sqlalchemy"}
-    print(*sorted(name for name in sys.modules if name.partition(".")[0] in watched), flush=True)
+    names = sorted(name for name in sys.modules if name.partition(".")[0] in watched)
+    print("\\nMODULES " + " ".join(names), flush=True)  # in one piece: the other thread may print its address now
     os.kill(os.getpid(), signal.SIGTERM)
 
 threading.Thread(target=report, args=[sys.argv.pop()], daemon=True).start()
@@ -77,7 +78,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> lis
         timeout=60,
     )
     assert done.returncode in {0, -signal.SIGTERM}, done.stderr  # ready, it may not handle the signal yet
-    return done.stdout.splitlines()[-1].split()
+    (names,) = [line for line in done.stdout.splitlines() if line.startswith("MODULES ")]
+    return names.split()[1:]
 
 
 async def _make_data(path: Path, template: Path) -> None:
