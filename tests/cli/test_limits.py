@@ -56,8 +56,15 @@ async def test_a_new_limit_says_since_when_it_counts(operator: Operator) -> None
     for words, is_reported in (("add", True), ("edit", False)):
         result = await operator.type("limits", words, "each user", "--of", "user", "--usd", "1")
         assert ("Counted is what was spent from 20" in result.stderr) is is_reported
-    result = await operator.type("limits", "edit", "each user", "--window", "day")
-    assert "Counted is what was spent from 20" in result.stderr
+    changes = 0
+    for window in ("day", "rolling:24h"):  # on the first of a month, the day begins with the month
+        before = await operator.ask("limits", "show", "each user")
+        result = await operator.type("limits", "edit", "each user", "--window", window)
+        after = await operator.ask("limits", "show", "each user")
+        is_changed = before["counts_since"] != after["counts_since"]
+        assert (f"Counted is what was spent from {after['counts_since']} on" in result.stderr) is is_changed
+        changes += is_changed
+    assert changes > 0
     result = await operator.type("limits", "add", "ever", "--of", "user", "--usd", "1", "--window", "lifetime")
     assert result.stderr == "Counted is all that was spent.\n"
     result = await operator.type("limits", "add", "pace", "--of", "user", "--rpm", "3")

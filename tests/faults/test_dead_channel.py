@@ -323,7 +323,7 @@ async def test_a_channel_that_hangs_is_given_up_for_another_after_its_time(
 ) -> None:
     async with three() as ups:
         ups[0].behaviour = hanging
-        async with traffic_to(gateway_with, equals(ups, first_byte_timeout_s=0.2)) as (gateway, traffic):
+        async with traffic_to(gateway_with, equals(ups, first_byte_timeout_s=0.5)) as (gateway, traffic):
             began = asyncio.get_running_loop().time()
             await traffic.pace(200, stream=True)
             await traffic.finish()

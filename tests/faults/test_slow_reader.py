@@ -4,23 +4,25 @@ import asyncio
 
 import pytest
 
-from tests.support.fault_scene import QUICK, audit, call, site, until
+from tests.support.fault_scene import audit, call, site, until
 from tests.support.gateway import channel
 from tests.support.scripted_upstream import DONE, ScriptedUpstream, delta, event
 from tests.support.slow_readers import HELD, MANY, STORY, WORD, settle, unread, waiting_bytes
 from tests.support.started_gateways import StartGateway
 from tests.support.stored_jobs import stored
 
+IDLE_S = 2.0
+
 
 @pytest.mark.slow
 async def test_a_caller_who_stops_reading_holds_its_provider_back_and_loses_nothing(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream(STORY) as up:
-        gateway = await gateway_with(site(channel(up.base_url, **QUICK)))
+        gateway = await gateway_with(site(channel(up.base_url, idle_timeout_s=IDLE_S)))
         async with unread(gateway) as response:
             assert 0 < await settle(up) < HELD
             assert waiting_bytes(gateway) < 1024 * 1024
             # Longer than the idle timer: the provider's silence is the caller's doing and no fault.
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1.5 * IDLE_S)
             body = await response.read()
         assert len(body) == len(WORD) * MANY + len(event(delta("", "stop")) + DONE)
         assert body.count(WORD) == MANY

@@ -233,7 +233,7 @@ async def start_gateway(
 
 
 def channel(base_url: str, name: str = "up", **more: Any) -> dict[str, Any]:
-    """A ``[[channel]]`` that serves the model ``m`` with short timers."""
+    """A ``[[channel]]`` that serves the model ``m``. Its timers are long: a busy machine is not a silent provider."""
     return {
         "name": name,
         "provider": "custom",
@@ -241,9 +241,9 @@ def channel(base_url: str, name: str = "up", **more: Any) -> dict[str, Any]:
         "api_key": "provider-key",
         "models": ["m"],
         "connect_timeout_s": 20,
-        "first_byte_timeout_s": 2,
-        "idle_timeout_s": 2,
-        "total_timeout_s": 5,
+        "first_byte_timeout_s": 20,
+        "idle_timeout_s": 20,
+        "total_timeout_s": 50,
         **more,
     }
 
