@@ -78,7 +78,7 @@ async def test_a_key_shows_what_is_left_of_it_and_when_it_starts_anew(site: Visi
     facts = page.get_by_role("region", name="Key", exact=True)
     await expect(facts).to_contain_text("2100-01-01")
     await expect(facts).to_contain_text("4 of 4 left")
-    await expect(page.get_by_text("limits apply as well.")).to_be_visible()
+    await expect(page.get_by_text("limits of the account apply as well.")).to_be_visible()
     await expect(page.get_by_role("region", name="Last 7 days").locator("tbody tr")).to_have_count(7)
     used = page.get_by_role("region", name="Models used in the last 30 days").locator("tbody tr")
     await expect(used).to_have_count(2)

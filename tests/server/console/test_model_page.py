@@ -59,7 +59,7 @@ async def test_a_page_says_what_a_model_is_and_where_it_is_served(people: dict[s
         "Features tools, reasoning",
         "Input $3.00 per million tokens Output $15.00 per million tokens From the configuration file.",
         "2031-01-02",
-        "Routes to this model fast step 1",
+        "Routes that use this model fast step 1",
     ):
         assert words in text
     assert page.index("/console/channels/near") < page.index("/console/channels/far")
