@@ -137,7 +137,7 @@ async def test_a_price_and_a_group_set_here_are_in_force_at_once(site: VisitedGa
     row = page.get_by_role("row", name=re.compile(r"\bm any provider"))
     await expect(row).to_contain_text("$10.00 in, $20.00 out")
     assert float(await read_cost()) == pytest.approx(0.0216)
-    await ada.press("Set group")
+    await ada.press("Set group multiplier")
     form = page.locator("#new-group form")
     await ada.write("Group", "friends", within=form)
     await ada.write("Multiplier", "0.5", within=form)

@@ -117,8 +117,8 @@ async def test_the_drawer_has_an_address_that_can_be_sent_and_left(site: Visited
     await page.wait_for_url(re.compile(r"status=error$"))
     await page.keyboard.press("j")
     await expect(page.locator("[data-row] th a:focus")).to_have_count(1)
-    await page.get_by_label("Search errors or request ID").press("j")
-    await expect(page.get_by_label("Search errors or request ID")).to_have_value("j")
+    await page.get_by_label("Search by error or request ID").press("j")
+    await expect(page.get_by_label("Search by error or request ID")).to_have_value("j")
     await ada.go("/requests?request=req_%3Cscript%3E")
     await expect(drawer).to_be_hidden()
 
@@ -294,7 +294,7 @@ async def test_what_a_request_asked_is_copied_and_taken_into_the_playground(site
     await ada.press("Show", within=drawer)
     await expect(drawer.locator("[data-parameters]")).to_contain_text("temperature")
     await expect(drawer.locator("[data-parameters]")).not_to_contain_text("sailor")
-    await ada.press("Copy Python", within=drawer)
+    await ada.press("Copy as Python", within=drawer)
     await expect(page.get_by_text("Copied with the kept prompt").last).to_be_visible()
     text = await page.evaluate("navigator.clipboard.readText()")
     assert "Answer like a sailor." in text

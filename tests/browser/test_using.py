@@ -172,7 +172,7 @@ async def test_requests_are_found_walked_looked_into_and_taken_away(site: Visite
 
     await ben.choose("HTTP status", "With an error", within=page.get_by_role("form", name="Filter requests"))
     await page.wait_for_url(re.compile(r"/requests\?status=error$"))
-    await ben.write("Search errors or request ID", "on fire")
+    await ben.write("Search by error or request ID", "on fire")
     await page.keyboard.press("Enter")
     await page.wait_for_url(re.compile(r"text=on"))
     await ben.reach(rows.nth(1).get_by_role("link").first)
@@ -184,7 +184,7 @@ async def test_requests_are_found_walked_looked_into_and_taken_away(site: Visite
     await expect(rows.nth(1).get_by_role("link").first).to_be_focused()
     await ben.press("Clear", "link")
     await ben.arrive("/requests")
-    await ben.write("Search errors or request ID", known["answered"])
+    await ben.write("Search by error or request ID", known["answered"])
     await page.keyboard.press("Enter")
     await expect(rows).to_have_count(2)
 
