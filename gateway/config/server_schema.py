@@ -163,7 +163,7 @@ class ServerSection:
     cors_origins: tuple[str, ...] = attrs.field(
         default=(),
         metadata=about(
-            "origins whose web pages may call the public API with a key from a browser, such as "
+            "origins of the web pages that may use a key to call the public API from the browser, such as "
             '["https://app.example.com"]; "*": any origin',
             _ORIGINS,
         ),

@@ -285,7 +285,7 @@ async def test_settings_are_found_changed_together_undone_and_read_only_where_th
     await expect(attempts).to_have_value("3")
     await expect(page.get_by_text("Reset to")).to_have_count(0)
     ada.watch.refusals |= {409}  # it was started without one
-    await ada.press("Reload config")
+    await ada.press("Reload configuration")
     await expect(page.locator(".toast.bad")).to_be_visible()
 
 
@@ -415,7 +415,7 @@ async def test_a_route_is_added_with_rows_for_its_steps_tried_without_a_request_
     last = rows.nth(2)
     await last.get_by_label("Model", exact=True).fill("m")
     await last.locator("summary").click()
-    await last.get_by_label("Prompt tokens, at most optional").fill("1000")
+    await last.get_by_label("Maximum prompt tokens optional").fill("1000")
     await last.get_by_label("Images").select_option("no")
     await last.get_by_label("content filter").check()
     await last.get_by_role("button", name="Move up").click()
@@ -562,7 +562,7 @@ async def test_saving_a_route_loses_no_field(site: VisitedGateway, ada: Visitor)
     copies = last.get_by_role("group", name="Send copies to these models")
     for _ in range(2):
         await copies.get_by_role("button", name="Remove from the list").first.click()
-    for label in ("Share of requests, 0 to 1 optional", "Maximum concurrent copies optional"):
+    for label in ("Share of requests to copy (0 to 1) optional", "Maximum concurrent copies optional"):
         await last.get_by_label(label).fill("")
     await last.get_by_label("Balance channels by").select_option("latency")
     await ada.send("Save")

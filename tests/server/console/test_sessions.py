@@ -57,7 +57,7 @@ async def test_sessions_lead_from_a_request_and_a_key_to_their_requests_and_thei
         (end,) = _END.findall(page)
         assert (await ben.call("POST", html.unescape(end)))[0] == 200
         page = (await ben.open(html.unescape(link)))[1]
-        assert ("Its requests are refused" in page, _END.findall(page)) == (True, [])
+        assert ("Further requests in it are refused" in page, _END.findall(page)) == (True, [])
         theirs = _SESSION.findall((await eve.open("/sessions"))[1])[0]
         assert not _END.findall((await eve.open(html.unescape(theirs)))[1]), "a viewer ends nothing"
         for person in (ada, ben, eve):

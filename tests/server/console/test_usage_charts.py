@@ -378,7 +378,7 @@ async def test_days_of_an_end_user_or_tag_have_causes_durations_and_a_change(
     monkeypatch.setattr("gateway.server.admin.charts.RowSeriesReader", partial(RowSeriesReader, max_rows=-1))
     _, answer = await people["ada"].call("GET", "/usage/charts?end_user=u1&group=account&since=2026-11-24")
     assert (answer["speed"], answer["causes"], answer["before"]["requests"]) == (None, [], 0)
-    assert "Errors by cause are missing" in (await people["ada"].open("/usage?end_user=u1&span=7d"))[1]
+    assert "Errors are not shown by cause" in (await people["ada"].open("/usage?end_user=u1&span=7d"))[1]
 
 
 async def test_a_member_s_numbers_are_those_of_its_account(people: dict[str, Person]) -> None:
