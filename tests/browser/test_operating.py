@@ -477,7 +477,7 @@ async def test_a_limit_is_added_changed_and_deleted(site: VisitedGateway, ada: V
     await ada.write("Tag name or model pattern", "team", within=form)
     await ada.write("Spending limit (USD) optional", "0.5", within=form)
     await ada.choose("Window", "rolling:7d", within=form)
-    await ada.write("Warn at (share) optional", "0.8", within=form)
+    await ada.write("Warning threshold (0 to 1) optional", "0.8", within=form)
     await ada.write("Time zone optional", "Europe/Atlantis", within=form)
     await ada.write("Reason optional", "the budget of 2026", within=form)
     ada.watch.refusals = {400}
@@ -518,7 +518,7 @@ async def test_subjects_of_a_limit_are_found_and_the_limit_is_raised_for_a_time(
     async with page.expect_navigation():
         await page.keyboard.press("Enter")
     await expect(names).to_have_text(["search"])
-    await ada.press("Raise temporarily")
+    await ada.press("Raise limit temporarily")
     dialog = page.locator("#raise-limit form")
     await ada.write("Amount to add (USD)", "2", within=dialog)
     await dialog.get_by_role("textbox", name="Ends").fill("2100-01-31T12:00")

@@ -151,7 +151,7 @@ async def test_a_team_gets_more_until_friday_in_four_actions(site: VisitedGatewa
     page = ada.page
     await ada.go("/accounts/north")
     await page.get_by_role("link", name="Raise team").click()
-    await ada.write("Amount to add (USD)", "50", within=page.get_by_role("dialog", name="Raise temporarily"))
+    await ada.write("Amount to add (USD)", "50", within=page.get_by_role("dialog", name="Raise limit temporarily"))
     await page.get_by_role("button", name="Friday evening").click()
     async with page.expect_navigation():
         await page.get_by_role("button", name="Raise limit").click()

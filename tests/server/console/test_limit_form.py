@@ -121,7 +121,7 @@ async def test_a_limit_of_the_configuration_file_shows_its_fields_but_cannot_be_
     assert FormReader(page).fields["usd"] == "1.5"
     assert 'type="submit">Save' not in page
     assert "Delete limit" not in page
-    assert "Raise temporarily" in page, "a raise is a limit of its own, which is stored"
+    assert "Raise limit temporarily" in page, "a raise is a limit of its own, which is stored"
 
 
 async def test_subjects_are_found_by_name_and_linked_from_key_and_account(gateway_with: StartGateway) -> None:

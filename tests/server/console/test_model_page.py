@@ -123,7 +123,7 @@ async def test_a_page_says_who_used_the_model_and_a_member_sees_only_his_own(gat
         "Failed 0", "100 % answered",
         "near custom healthy 0, 1 100 % 100 % 3 100 %",
         "acme 2", "north 1", "acme/test 2", "north/sensor 1", "u-17 2", "u-&lt;b&gt; 1",
-        "Other names oracle on near", "Set in the console or by a command. Since 2",
+        "Other names oracle on near", "Set in the console or on the command line. Since 2",
     ):  # fmt: skip
         assert words in text, words
     assert whole.count('class="good"') == 1
