@@ -267,7 +267,7 @@ async def test_a_request_is_copied_as_code(site: VisitedGateway, ada: Visitor) -
         ("JavaScript", ["await fetch(", "process.env.GATEWAY_KEY", '"model": "m"']),
         ("Go", ["strings.NewReader(", 'os.Getenv("GATEWAY_KEY")', '\\"model\\":\\"m\\"']),
     ):
-        await ada.press(f"Copy {name}")
+        await ada.press(f"Copy as {name}")
         await expect(page.get_by_text("Copied with a sample prompt").last).to_be_visible()
         text = await page.evaluate("navigator.clipboard.readText()")
         assert [word for word in [*words, f"{site.url}{CHAT}"] if word not in text] == []
