@@ -19,8 +19,8 @@ class AttributionSection:
     users: UserStorage = attrs.field(
         default="text",
         metadata=about(
-            'how end users (from x-gateway-user or the request body) are stored: "text" as plain text; "hash" as a '
-            'keyed hash, which distinguishes users without revealing their names; "off" not at all'
+            'how end users (from x-gateway-user or the request body) are stored: "text": as plain text; "hash": as '
+            'a keyed hash, which distinguishes users without revealing their names; "off": not at all'
         ),
     )
     names: bool = attrs.field(
@@ -39,7 +39,7 @@ class AttributionSection:
         default=MAX_VALUES,
         metadata=about(
             "how many users, sessions and values of each tag are counted separately per day; the rest are counted "
-            "together as other. Changes take effect the next day",
+            "together as “other”. Changes take effect the next day",
             between(1, 1_000_000),
         ),
     )

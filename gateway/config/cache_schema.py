@@ -27,8 +27,8 @@ class CacheSection:
     scope: CacheScope = attrs.field(
         default="account",
         metadata=about(
-            'which keys share cached answers: "account": keys of the same account; "key": none, each key has its own; '
-            '"all": all keys'
+            'which keys share cached answers: "account": keys of the same account; "key": none (each key has its '
+            'own); "all": all keys'
         ),
     )
     hit_price: float = attrs.field(

@@ -44,7 +44,7 @@ class TracingSection:
         default="",
         metadata=about(
             'URL of an OTLP/HTTP receiver, such as "http://127.0.0.1:4318"; /v1/traces is appended. If empty, '
-            "nothing is traced. Needs pip install '.[tracing]'",
+            "nothing is traced. Tracing needs pip install '.[tracing]'",
             URL,
         ),
     )

@@ -101,9 +101,8 @@ class BillingSection:
     unpriced: Unpriced = attrs.field(
         default="refuse_limited",
         metadata=about(
-            'how to treat models without a price: "refuse_limited" refuses them to keys and accounts with a spending '
-            'limit and makes them free for all others; "free" makes them free for everyone; with "refuse", they are '
-            "neither listed nor served"
+            'how models without a price are treated: "refuse_limited": refused to keys and accounts with a spending '
+            'limit, free for all others; "free": free for everyone; "refuse": neither listed nor served'
         ),
     )
     require_price: bool = attrs.field(
@@ -130,16 +129,16 @@ class BillingSection:
     anomaly_factor: float = attrs.field(
         default=5.0,
         metadata=about(
-            "alert if a key or account spends this many times the median of the same hour in the last 14 days; 0: no "
-            "such alert",
+            "alert if a key or account spends, within one hour, this many times the median for that hour of the day in "
+            "the last 14 days; 0: no such alert",
             between(0, 1000),
         ),
     )
     anomaly_usd: float = attrs.field(
         default=1.0,
         metadata=about(
-            "the alert on unusual spending is sent only if at least this many dollars were spent in the hour; ten "
-            "times as much if the median of that hour in the last 14 days is 0",
+            "the alert on unusual spending is sent only if at least this many dollars were spent within the hour, or "
+            "ten times as many if the median for that hour of the day in the last 14 days is 0",
             between(0, 1_000_000),
         ),
     )
@@ -204,7 +203,7 @@ class RoutingSection:
     affinity: AffinityMode = attrs.field(
         default="auto",
         metadata=about(
-            "which conversations stay on the channel and key that last answered them, where their prompt is cached: "
+            "which conversations stay on the channel and key that last answered them, to make use of prompt caching: "
             '"auto": all; "header": only those that the client identifies by a header or prompt_cache_key; "off": '
             "none"
         ),
@@ -337,9 +336,8 @@ class VideosSection:
     status_words: Literal["auto", "spec", "openai"] = attrs.field(
         default="auto",
         metadata=about(
-            'status reported for a running job: with "spec", processing; with "openai", in_progress; with "auto", '
-            "in_progress for OpenAI's client libraries and for jobs created by a form, which is how those libraries "
-            "create them, and processing for all others"
+            'status reported for a running job: "spec": processing; "openai": in_progress; "auto": in_progress if an '
+            "OpenAI client library created the job or asks about it, or if a form created the job, otherwise processing"
         ),
     )
     polls_per_channel: int = attrs.field(

@@ -249,8 +249,8 @@ class ClusterSection:
         default="",
         metadata=about(
             "address at which the other nodes reach this node directly, for data that only this node has. If empty, "
-            "they use the listen address: other machines cannot reach it if it is on loopback, and no node can if it "
-            "serves HTTPS"
+            "they use the listen address, which other machines cannot reach if it is on loopback, and no node can "
+            "reach if the gateway itself serves HTTPS"
         ),
     )
     insecure: bool = attrs.field(
@@ -270,7 +270,7 @@ class ClusterSection:
     orphan_after_s: float = attrs.field(
         default=3_600,
         metadata=about(
-            "seconds after which the credit of a lost node is settled according to ledger.on_crash; 0: only by "
+            "seconds after which the credit that a lost node holds is settled according to ledger.on_crash; 0: only by "
             "`gateway nodes forget`",
             between(0, 31_536_000),
         ),
@@ -286,7 +286,7 @@ class RateLimitsSection:
         metadata=about(
             'where rate limits are counted. "memory": in this process; "postgresql" or "valkey" (or Redis; needs the '
             'extra valkey): on a server, which also keeps the counts across a restart; "auto": on the server at '
-            "rate_limits.url; without one, in the database of a cluster, or otherwise in memory"
+            "rate_limits.url; if there is none, in the database if this is a cluster, otherwise in memory"
         ),
     )
     url: str = attrs.field(

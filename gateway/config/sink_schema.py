@@ -34,8 +34,8 @@ class SinkSpec:
     name: str = attrs.field(metadata=about("name shown in the log, in metrics and by `gateway sinks`", NAME))
     kind: SinkKind = attrs.field(
         metadata=about(
-            '"otlp": OpenTelemetry over HTTP; "langfuse"; "webhook": signed JSON; "bucket": JSON lines in a bucket '
-            "in an S3-compatible store (needs pip install '.[s3]')"
+            '"otlp": OpenTelemetry over HTTP; "langfuse"; "webhook": signed JSON; "bucket": JSON Lines files in an '
+            "S3-compatible bucket (needs pip install '.[s3]')"
         )
     )
     url: str = attrs.field(

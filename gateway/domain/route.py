@@ -75,16 +75,16 @@ class StepCondition:
         """Yield a description of each condition that a request does not meet."""
         tokens = traits.prompt_tokens
         if self.max_prompt_tokens is not None and tokens > self.max_prompt_tokens:
-            yield f"its prompt has about {tokens} tokens, and the step takes at most {self.max_prompt_tokens}"
+            yield f"the prompt has about {tokens} tokens, but the step takes at most {self.max_prompt_tokens}"
         if self.min_prompt_tokens is not None and tokens < self.min_prompt_tokens:
-            yield f"its prompt has about {tokens} tokens, and the step takes at least {self.min_prompt_tokens}"
+            yield f"the prompt has about {tokens} tokens, but the step takes at least {self.min_prompt_tokens}"
         for name in ("images", "tools", "stream"):
             is_wanted, has_trait = getattr(self, name), getattr(traits, name)
             if is_wanted is not None and is_wanted is not has_trait:
-                phrase = "is a stream" if name == "stream" else f"has {name}"
-                yield (
-                    f"it {phrase}" if has_trait else f"it {phrase.replace('is a', 'is not a').replace('has', 'has no')}"
-                )
+                if name == "stream":
+                    yield f"the request {'asks' if has_trait else 'does not ask'} for a stream"
+                else:
+                    yield f"the request has {'' if has_trait else 'no '}{name}"
 
 
 ANY_REQUEST = StepCondition()

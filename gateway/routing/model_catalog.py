@@ -206,7 +206,10 @@ def make_model_not_found(model: str, models: Iterable[ModelInfo]) -> ModelNotFou
     """Return the error for a model that no channel serves. ``models`` are the models that the caller may see."""
     names = [model_info.id for model_info in models]
     if model.startswith("demo-") and not any(name.startswith("demo-") for name in names):
-        hint = ": the built-in demo is off. `gateway channels add demo` offers its models beside those of your channels"
+        hint = (
+            ": the built-in demo is off. To offer its models alongside those of your channels, run "
+            "`gateway channels add demo`"
+        )
     else:
         hint = did_you_mean(model, names) or "; GET /v1/models lists the models that are"
     return ModelNotFound(f"The model {model!r} is not available{hint}", param="model", should_retry=False)

@@ -69,7 +69,7 @@ def find_refused_variant(channel: Channel, provider: Provider, upstream_model: s
 def refuse_variant(model: str, variant: str) -> InvalidRequest:
     """Return the error for a model variant that no channel allows."""
     return InvalidRequest(
-        f"The variant {variant!r} of the model {model!r} changes what is bought, and no channel allows it "
+        f"The variant {variant!r} of the model {model!r} changes what is billed, and no channel allows it "
         f"(allow_fields = ['model{variant}'])",
         param="model",
     )
@@ -129,7 +129,7 @@ def _check_target(
     for name in refused_fields:
         if name not in hosted or not may_drop:
             raise InvalidRequest(
-                f"'{name}' changes what is bought, and no channel of the model {inference.model!r} allows it "
+                f"'{name}' changes what is billed, and no channel of the model {inference.model!r} allows it "
                 "(allow_fields)",
                 param=name,
             )

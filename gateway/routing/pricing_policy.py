@@ -68,15 +68,15 @@ class PricingPolicy:
         """Raise ``ModelNotPriced`` if ``model``, which has no price, is refused to ``caller``."""
         if not self.refuses_unpriced(caller):
             return
-        reason = "this gateway serves none without"
+        reason = "this gateway does not serve models without a price"
         if self.unpriced == "refuse_limited":
             limited_owner = "this API key" if caller.key.quota.capped else "the account of this API key"
             reason = f"{limited_owner} has a spending limit"
             if not caller.capped:
                 reason = "a limit counts what this API key spends"
         raise ModelNotPriced(
-            f"The model {model!r} has no price for this, and {reason}: an administrator can set one ([[price]] in the "
-            "configuration, or Prices in the console; 0 if it costs nothing)",
+            f"The model {model!r} has no price for this request, and {reason}. An administrator can set a price "
+            "([[price]] in the configuration, or Prices in the console; 0 if the model costs nothing)",
             param=param,
         )
 

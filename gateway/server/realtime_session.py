@@ -380,7 +380,7 @@ def _check_priced(settings: wire.Event, settings_field: str, channel: Channel) -
     for name in priced_fields:
         if not allows(channel, name):
             raise errors.InvalidRequest(
-                f"'{settings_field}.{name}' changes what is bought, and the channel does not allow it (allow_fields)",
+                f"'{settings_field}.{name}' changes what is billed, and the channel does not allow it (allow_fields)",
                 param=f"{settings_field}.{name}",
             )
 

@@ -215,7 +215,7 @@ async def test_keys_of_a_channel_are_named_turned_off_replaced_and_removed_one_b
     await expect(page.locator("#toasts .bad")).to_contain_text("no usable key left")
 
     provider.keys = (team_key, "provider-key-of-the-shop-new1")
-    await ada.press("Name or replace", within=row)
+    await ada.press("Rename or replace", within=row)
     await page.locator("#edit-key-key").fill("provider-key-of-the-shop-new1")
     await ada.send("Save", within=page.locator("#edit-key"))
     await expect(row).to_contain_text("the shop …new1")
@@ -241,7 +241,7 @@ async def test_a_channel_drains_finishes_what_runs_and_is_back_by_undo(
             await asyncio.sleep(0.02)
     await ada.go("/channels/drained")
     await ada.send("Drain")
-    await expect(page.locator("[data-draining]")).to_contain_text("Draining, 1 still running")
+    await expect(page.locator("[data-draining]")).to_contain_text("Draining; requests still running: 1")
     assert (await read_channel(site, "drained"))["health"] == "draining"
     pause, provider.pause = provider.pause, None
     assert (await site.call(CHAT, HELLO, CALLERS_KEY)).status == 200  # by the anchor

@@ -432,7 +432,7 @@ async def test_a_route_is_added_with_rows_for_its_steps_tried_without_a_request_
     await expect(verdicts).to_have_text(["gets the request", "after a failure"])
     await ada.write("Prompt tokens", "5000")
     await expect(verdicts).to_have_text(["gets the request", "skipped"])
-    await expect(page.get_by_text("its prompt has about 5000 tokens")).to_be_visible()
+    await expect(page.get_by_text("the prompt has about 5000 tokens")).to_be_visible()
     await site.operate("DELETE", "/routes/swift")
 
 
@@ -675,7 +675,7 @@ async def test_the_loop_rule_of_a_key_is_set_by_its_fields_and_taken_back(site: 
     await ada.go(f"/keys/{key['id']}")
     for times, window, rule in (("5", "", (5, 300)), ("5", "60", (5, 60)), ("7", "60", (7, 60)), ("", "60", None)):
         await ada.write("Maximum repeats of a conversation optional", times)
-        await ada.write("Within (seconds) optional", window)
+        await ada.write("Time window (seconds) optional", window)
         await ada.send("Save")
         assert await read_rule() == (None if rule is None else {"same_prompt": rule[0], "window_s": rule[1]})
     await site.operate("DELETE", f"/keys/{key['id']}")

@@ -150,4 +150,4 @@ async def test_a_route_passes_over_a_model_for_a_longer_prompt(gateway_with: Sta
         _, found = await ask_office(gateway, "GET", f"/explain?model=fast&prompt_tokens={WINDOW + 1}")
     first, second = found["steps"]
     assert (first["verdict"], second["verdict"]) == ("skipped", "first")
-    assert first["reason"] == f"its prompt has about {WINDOW + 1} tokens, and the context window has {WINDOW}"
+    assert first["reason"] == f"the prompt has about {WINDOW + 1} tokens, but the context window has {WINDOW}"

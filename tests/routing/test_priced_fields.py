@@ -39,7 +39,7 @@ def ask(floor: RouterScenario, caller: Caller = CALLER, model: str = CHEAP, **bo
 @table_rows("name", ["service_tier", "models", "provider", "preset", "route", "plugins", "speed"])
 def test_a_field_that_changes_what_is_bought_is_refused_by_name(name: str) -> None:
     fields: dict[str, Any] = {name: [EXPENSIVE] if name == "models" else "priority"}
-    with pytest.raises(InvalidRequest, match=f"'{name}' changes what is bought") as caught:
+    with pytest.raises(InvalidRequest, match=f"'{name}' changes what is billed") as caught:
         ask(RouterScenario(router(), prices=PRICES), **fields)
     assert (caught.value.status, caught.value.param) == (400, name)
 
@@ -200,7 +200,7 @@ VARIANT = "openai/gpt-6:online"
 @table_rows("variant", [VARIANT, "openai/gpt-6:nitro", "openai/gpt-6:floor", "openai/gpt-6@preset/x"])
 def test_a_variant_that_changes_what_is_bought_is_refused(variant: str) -> None:
     floor = RouterScenario(channel("router", "openai/*", provider="openrouter"))
-    with pytest.raises(InvalidRequest, match="changes what is bought") as caught:
+    with pytest.raises(InvalidRequest, match="changes what is billed") as caught:
         floor.options(call_of(variant))
     assert caught.value.param == "model"
     assert len(floor.options(call_of("openai/gpt-6:free"))) == 1

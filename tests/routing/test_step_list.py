@@ -216,7 +216,7 @@ def test_a_step_that_does_not_fit_is_passed_over(
 
 def test_a_request_that_fits_no_step_is_told_why() -> None:
     router = scenario(step("a", condition=StepCondition(images=True)))
-    with pytest.raises(InvalidRequest, match="step 1: it has no images"):
+    with pytest.raises(InvalidRequest, match="step 1: the request has no images"):
         router.begin(call_of("fast"))
 
 

@@ -272,11 +272,11 @@ class RouteExplainer:
             )
         upstream_model = channel.upstream_model(model)
         if PROVIDERS[channel.provider].find_endpoint(OPERATIONS[operation].formats, upstream_model) is None:
-            return f"does not take {operation}"
+            return f"does not support {operation}"
         variant = find_refused_variant(channel, PROVIDERS[channel.provider], upstream_model)
         if variant is not None:
             return f"does not allow the variant {variant!r} (allow_fields)"
-        return f'has no price for this (billing.unpriced is "{self.router.pricing.unpriced}")'
+        return f'has no price for this request (billing.unpriced is "{self.router.pricing.unpriced}")'
 
     def _find_room(self, caller: Caller) -> RemainingOfCaller:
         return RemainingOfCaller(self._find_remaining(caller.key), self._find_remaining(caller.account))
@@ -331,7 +331,7 @@ class _ChannelStatus:
         if self.obstacle is None:
             return None
         if self.may_wait:
-            return "full: the request waits for a place"
+            return "at capacity: the request waits in the queue"
         reason = _REASONS_BY_OBSTACLE[self.obstacle[0]]
         breaker_reason = next((breaker.reason for breaker in self.tripped_breakers if breaker.reason), None)
         is_circuit = self.obstacle[0] in {"cooling_down", "recovering"}

@@ -18,7 +18,7 @@ from gateway.server.admin.explanation import ChannelLines, ExplainedModel, Expla
 
 NO_PROMPT = RequestTraits(0)
 _REASONS_BY_CAUSE: dict[Cause, str] = {
-    "unavailable": "no channel can serve it now",
+    "unavailable": "no channel can serve the request now",
     "rate_limited": "its channels are paused by the rate limits of their providers",
 }
 
@@ -79,7 +79,7 @@ class StepWalk:
             number, step = prospect.number, prospect.step
             if not is_taken and number > 1 and causes.isdisjoint(step.causes):
                 reason = (
-                    "its list of causes has none of those that ruled out the earlier steps: "
+                    "the earlier steps were ruled out for causes that this step does not list: "
                     f"{' and '.join(sorted(causes))}"
                 )
                 explained_steps.append(prospect.explain("skipped", reason))
@@ -105,7 +105,7 @@ class StepWalk:
         ]
         for step in find_too_long_steps(route, targets_by_step, self.traits.prompt_tokens):
             window = max(target.limits.configured_window for target in targets_by_step[step])
-            reason = f"its prompt has about {self.traits.prompt_tokens} tokens, and the context window has {window}"
+            reason = f"the prompt has about {self.traits.prompt_tokens} tokens, but the context window has {window}"
             prospects[step] = attrs.evolve(prospects[step], cause="context", reason=reason)
         return prospects
 
@@ -123,7 +123,7 @@ class StepWalk:
         elif mismatch is not None:
             cause, reason = "unsupported", mismatch
         elif self.left_usd is not None and min(costs) > self.left_usd:
-            cause, reason = "budget", f"it may cost ${min(costs):.6g}, and ${self.left_usd:.6g} is left"
+            cause, reason = "budget", f"the request may cost ${min(costs):.6g}, but only ${self.left_usd:.6g} is left"
         elif not any(lines.served and lines.targets for lines in lines_by_model):
             cause = find_obstacle_cause({obstacle for lines in lines_by_model for obstacle in lines.obstacles})
             reason = _REASONS_BY_CAUSE[cause]

@@ -30,7 +30,7 @@ FIELD_WORDS: Mapping[str, str] = {
     "tpm": mark("tokens per minute"),
     "max_concurrency": mark("concurrent requests"),
     "burst": mark("burst"),
-    "status": mark("enabled or disabled"),
+    "status": mark("status"),
     "user": mark("end user"),
     "tags": mark("tags"),
     "loops": mark("repeated conversations"),

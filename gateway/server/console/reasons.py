@@ -23,7 +23,7 @@ _REASONS = (
     mark("at its maximum number of requests per minute"),
     mark("the keys of the channel are rate-limited for this model"),
     mark("failing: the provider refused its keys"),
-    mark("full: the request waits for a place"),
+    mark("at capacity: the request waits in the queue"),
     mark("untested: its list of models is not known yet"),
     mark("failing: its provider has not answered since the channel was added"),
     mark("disabled"),
@@ -33,24 +33,24 @@ _REASONS = (
     mark("failing: its list of models is not known ({error})"),
     mark("allowed groups: {groups}"),
     mark("does not allow the variant {variant} (allow_fields)"),
-    mark("does not take {operation}"),
-    mark('has no price for this (billing.unpriced is "{unpriced}")'),
+    mark("does not support {operation}"),
+    mark('has no price for this request (billing.unpriced is "{unpriced}")'),
     mark("{reason}; a few requests are sent all the same, because no other channel serves the model"),
     # Those of steps, from step_explain and from the conditions of a route
-    mark("no channel can serve it now"),
+    mark("no channel can serve the request now"),
     mark("its channels are paused by the rate limits of their providers"),
     mark("no channel of the step serves its model to this caller"),
-    mark("its list of causes has none of those that ruled out the earlier steps: {causes}"),
-    mark("its prompt has about {tokens} tokens, and the context window has {window}"),
-    mark("its prompt has about {tokens} tokens, and the step takes at least {limit}"),
-    mark("its prompt has about {tokens} tokens, and the step takes at most {limit}"),
-    mark("it has images"),
-    mark("it has no images"),
-    mark("it has tools"),
-    mark("it has no tools"),
-    mark("it is a stream"),
-    mark("it is not a stream"),
-    mark("it may cost {cost}, and {left} is left"),
+    mark("the earlier steps were ruled out for causes that this step does not list: {causes}"),
+    mark("the prompt has about {tokens} tokens, but the context window has {window}"),
+    mark("the prompt has about {tokens} tokens, but the step takes at least {limit}"),
+    mark("the prompt has about {tokens} tokens, but the step takes at most {limit}"),
+    mark("the request has images"),
+    mark("the request has no images"),
+    mark("the request has tools"),
+    mark("the request has no tools"),
+    mark("the request asks for a stream"),
+    mark("the request does not ask for a stream"),
+    mark("the request may cost {cost}, but only {left} is left"),
     mark("the expected wait of {wait} s is above {limit} s"),
     # Refusals of the request, from the caller and from routing
     mark("This API key is disabled"),
@@ -61,23 +61,23 @@ _REASONS = (
     mark("The model {model} is not available; did you mean {suggestion}?"),
     mark("The model {model} is not available; GET /v1/models lists the models that are"),
     mark(
-        "The model {model} is not available: the built-in demo is off. `gateway channels add demo` offers its models "
-        "beside those of your channels"
+        "The model {model} is not available: the built-in demo is off. To offer its models alongside those of your "
+        "channels, run `gateway channels add demo`"
     ),
     mark("The model {model} is not available to API keys without a group"),
     mark("The model {model} is not available to the group {group} of this API key"),
     mark(
-        "The model {model} has no price for this, and {reason}: an administrator can set one ([[price]] in the "
-        "configuration, or Prices in the console; 0 if it costs nothing)"
+        "The model {model} has no price for this request, and {reason}. An administrator can set a price ([[price]] in "
+        "the configuration, or Prices in the console; 0 if the model costs nothing)"
     ),
-    mark("this gateway serves none without"),
+    mark("this gateway does not serve models without a price"),
     mark("this API key has a spending limit"),
     mark("the account of this API key has a spending limit"),
     mark("a limit counts what this API key spends"),
     mark("The endpoint {path} does not serve the model {model}; POST {other} does"),
     mark("The endpoint {path} does not serve the model {model}"),
     mark(
-        "The variant {variant} of the model {model} changes what is bought, and no channel allows it "
+        "The variant {variant} of the model {model} changes what is billed, and no channel allows it "
         "(allow_fields = {fields})"
     ),
     mark("The model {model} cannot do this: {reason}"),

@@ -65,7 +65,7 @@ async def test_a_channel_that_is_no_option_says_why(standing_with: StartGateway)
         "off": (None, 0.0, "disabled"),
         "gilded": (None, 0.0, "allowed groups: gold, vip"),
         "narrow": (None, 0.0, "does not offer the model"),
-        "theirs": (None, 0.0, "does not take embeddings"),
+        "theirs": (None, 0.0, "does not support embeddings"),
     }
     assert await verdicts(gateway, operation="embeddings") == refused
     assert (await explain(gateway, operation="embeddings"))["served"] is False
@@ -115,7 +115,7 @@ async def test_a_model_without_a_price_is_not_served_where_it_must_have_one(stan
     gateway = await standing_with({"channel": config, **pricing})
     assert await verdicts(gateway) == {
         "priced": (1, 1.0, None),
-        "free": (None, 0.0, 'has no price for this (billing.unpriced is "refuse")'),
+        "free": (None, 0.0, 'has no price for this request (billing.unpriced is "refuse")'),
     }
 
 

@@ -158,7 +158,7 @@ async def test_a_key_that_the_file_no_longer_declares_is_not_a_members_to_enable
 async def test_the_consoles_page_says_what_is_locked_and_offers_nothing_that_is_refused(scenario: LockScenario) -> None:
     path = await scenario.make("administrator", rpm=5, status="disabled")
     page = await scenario.page(path)
-    assert "Set by your administrator: requests per minute, enabled or disabled." in page
+    assert "Set by your administrator: requests per minute, status." in page
     assert "Enable key</button>" not in page
     assert "Delete key</button>" not in page
     free = await scenario.page(await scenario.make("member"))

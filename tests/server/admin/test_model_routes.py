@@ -189,7 +189,7 @@ async def test_explain_walks_the_steps_and_sends_nothing(admin: AdminApi) -> Non
     assert found["steps"][0]["models"][0]["channels"][1]["reason"] == "not a channel of the step"
     long = await admin("GET", "/explain?model=fast&prompt_tokens=5000")
     assert list_verdicts(long) == ["first", "skipped"]
-    assert long["steps"][1]["reason"] == "its prompt has about 5000 tokens, and the step takes at most 1000"
+    assert long["steps"][1]["reason"] == "the prompt has about 5000 tokens, but the step takes at most 1000"
     assert long["steps"][0]["reserved_usd"] == pytest.approx((5000 * 4 + 4096) * 1000 / 1_000_000)
     plain = await admin("GET", "/explain?model=cheap")
     assert (plain["steps"], len(plain["channels"])) == (None, 2)
@@ -216,7 +216,7 @@ async def test_explain_says_what_the_key_cannot_afford_and_which_step_takes_that
     await admin("PUT", "/routes/fast", {"step": [*STEPS, last]})
     found = await admin("GET", "/explain?model=fast&key=1")
     assert list_verdicts(found) == ["skipped", "skipped", "first"]
-    assert found["steps"][0]["reason"].endswith("and $1 is left")
+    assert found["steps"][0]["reason"].endswith("but only $1 is left")
     assert "budget" in found["steps"][1]["reason"], "it takes only what is unavailable"
     assert list_verdicts(await admin("GET", "/explain?model=fast")) == ["first", "next", "next"]
 
@@ -232,7 +232,7 @@ async def test_explain_says_that_a_step_has_no_channel_or_none_that_can_serve_no
     found = await admin("GET", "/explain?model=fast")
     balancer.release(slot)
     assert (list_verdicts(found), found["served"]) == (["skipped", "skipped"], False)
-    reasons = ["no channel of the step serves its model to this caller", "no channel can serve it now"]
+    reasons = ["no channel of the step serves its model to this caller", "no channel can serve the request now"]
     assert [step["reason"] for step in found["steps"]] == reasons
 
 

@@ -203,7 +203,7 @@ def test_a_channel_that_is_out_of_the_question_says_why() -> None:
     assert scenario.reason("off") == "disabled"
     assert scenario.reason("closed") == "allowed groups: vip, lab"
     assert scenario.reason("other") == "does not offer the model"
-    assert scenario.reason("claude", "m", "embeddings") == "does not take embeddings"
+    assert scenario.reason("claude", "m", "embeddings") == "does not support embeddings"
     assert scenario.lines(caller=caller_of("lab"))["closed"]["rank"] == 1
 
 
@@ -211,7 +211,7 @@ def test_a_channel_without_a_price_says_so_where_one_is_required() -> None:
     scenario = RouteScenario(
         channel("up"), channel("paid", provider="openai"), unpriced="refuse", prices=[Price("m", 1, provider="openai")]
     )
-    assert scenario.reason("up") == 'has no price for this (billing.unpriced is "refuse")'
+    assert scenario.reason("up") == 'has no price for this request (billing.unpriced is "refuse")'
     assert scenario.lines()["paid"]["rank"] == 1
 
 
@@ -283,7 +283,7 @@ def test_whoever_paints_is_told_with_what_it_can_be_asked_for() -> None:
         "claude": None,
         "unknown": None,
     }
-    assert lines["claude"]["reason"] == "does not take images"
+    assert lines["claude"]["reason"] == "does not support images"
 
 
 def test_what_the_configuration_says_of_a_model_is_told() -> None:
@@ -308,7 +308,7 @@ def test_a_channel_that_paints_and_does_not_edit_is_none_for_edits() -> None:
         "claude": None,
     }
     assert scenario.reason("wan", "m", "image_edits") == "does not edit images"
-    assert scenario.reason("claude", "m", "image_edits") == "does not take image_edits"
+    assert scenario.reason("claude", "m", "image_edits") == "does not support image_edits"
     assert lines["gemini"]["chance"] + lines["unknown"]["chance"] == 1
     assert scenario.lines("m", "images")["wan"]["chance"] == round(1 / 3, 3)
 
@@ -347,7 +347,7 @@ def test_a_channel_without_a_price_is_none_for_images_either() -> None:
     lines = scenario.lines("m", "image_edits")
     assert lines["gemini"]["price"]["usd_per_image"] == 0.04
     assert {lines[name]["reason"] for name in ("wan", "unknown")} == {
-        'has no price for this (billing.unpriced is "refuse")'
+        'has no price for this request (billing.unpriced is "refuse")'
     }
 
 

@@ -177,7 +177,7 @@ async def test_scripts_get_their_messages_once_and_no_others(gateway_with: Start
             assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
             assert answer.content_type == "text/javascript"
         assert '"Copied":"已复制"' in script
-        assert "The highest is tried first" not in script
+        assert "The channel with the highest priority is tried first" not in script
         for name in ("en.js", "zh_Hans.js", "zh-Hans", "de.js"):
             async with session.get(f"{static}/{name}") as answer:
                 assert answer.status == 404, name

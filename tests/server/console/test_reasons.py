@@ -115,9 +115,11 @@ def list_reasons() -> list[str]:
 def test_the_lists_of_reasons_have_found_them() -> None:
     found = list_reasons()
     assert len(found) >= 50
-    assert {"it is not a stream", "at its maximum number of requests per minute", "This API key has expired"} <= set(
-        found
-    )
+    assert {
+        "the request does not ask for a stream",
+        "at its maximum number of requests per minute",
+        "This API key has expired",
+    } <= set(found)
     assert any("a limit counts what this API key spends" in text for text in found)
 
 
@@ -158,7 +160,7 @@ def test_nested_reasons_are_in_chinese_and_words_of_a_provider_are_not_touched()
     assert format_reason(CHINESE, insisting) == (
         "多次失败后冷却中（提供商中断了连接）；由于没有其他渠道提供此模型，仍会发送少量请求"  # noqa: RUF001
     )
-    refused = "its list of causes has none of those that ruled out the earlier steps: budget and queue"
+    refused = "the earlier steps were ruled out for causes that this step does not list: budget and queue"
     assert format_reason(CHINESE, refused) == (
         "前面的步骤因“调用方的预算、排队过长”被跳过，而此步骤未将其列为使用条件"  # noqa: RUF001
     )

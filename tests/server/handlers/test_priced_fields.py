@@ -139,7 +139,7 @@ async def test_it_is_refused_before_any_provider_is_asked(
         status, body = await post(gateway, "/v1/chat/completions", **more)
         error = orjson.loads(body)["error"]
         assert (status, error["code"], error["param"]) == (400, "invalid_request", param)
-        assert "changes what is bought" in error["message"]
+        assert "changes what is billed" in error["message"]
         assert not up.received
         (row,) = await gateway.rows(1)
         assert (row.cost_nanos, row.reserved_nanos) == (0, 0)

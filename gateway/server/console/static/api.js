@@ -61,7 +61,7 @@ function signInAgain(method, path) {
   dialog.className = "question";
   dialog.setAttribute("aria-label", t("Your session has expired"));
   const words = document.createElement("p");
-  words.textContent = t("Your session has expired and nothing was saved. Your input is still here: sign in in another tab, then submit again.");
+  words.textContent = t("Your session has expired and nothing was saved. Your input is still here. Open another tab to sign in, then submit again.");
   const form = document.createElement("form");
   form.method = "dialog";
   form.className = "row end";

@@ -26,7 +26,7 @@ tellTimes();
 // What is cut off, and what it means that a model has no price, on pointing at it.
 document.addEventListener("mouseover", ({ target }) => {
   const unpriced = target.closest?.("[data-unpriced]");
-  if (unpriced) unpriced.title = t('Nothing is charged for this model, and keys and accounts with a spending limit cannot use it unless billing.unpriced is "free". An administrator sets its price on the Prices page, or in the configuration file as [[price]]; 0 if the model costs nothing.');
+  if (unpriced) unpriced.title = t('Nothing is charged for this model. Keys and accounts with a spending limit can use it only if billing.unpriced is "free"; if it is "refuse", nobody can. An administrator can set a price on the Prices page or in the configuration file ([[price]]); 0 if the model costs nothing.');
   const cut = target.closest?.(".cut, .wide, .badge, .lines :is(td, th)");
   if (cut && cut.scrollWidth > cut.clientWidth && !cut.closest("[title]")) cut.title = cut.textContent.trim();
 });

@@ -161,7 +161,7 @@ async function checkFormer(form, path) {
   const { former } = form.dataset;
   if (!former || (await isUnchanged(path.split(" ")[1], JSON.parse(former)))) return;
   const [param] = Object.keys(JSON.parse(former));
-  throw Object.assign(new Error(t("Someone else has changed this in the meantime. Reload the page to see it.")), { param });
+  throw Object.assign(new Error(t("Someone else has changed this in the meantime. Reload the page to see the changes.")), { param });
 }
 
 // Money: what was sent and not heard of again is the same the second time, until something of it is changed.

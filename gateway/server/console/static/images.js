@@ -83,7 +83,7 @@ form.addEventListener("submit", async (event) => {
     showReceipt(byId("receipt"), [Number.isNaN(cost) ? "" : tellUsd(cost), count, took], requestId);
     shown[0]?.scrollIntoView({ block: "nearest" });
   } catch (fault) {
-    if (fault.name === "AbortError") showReceipt(byId("receipt"), [t("Stopped. You may be charged for images generated before that.")], null);
+    if (fault.name === "AbortError") showReceipt(byId("receipt"), [t("Stopped. You may be charged for images generated until then.")], null);
     else showFault(form, fault);
   } finally {
     request.close();

@@ -69,7 +69,7 @@ function noteBody(body) {
     const counts = { input: tellCount(body.prompt_tokens ?? 0), output: tellCount(body.completion_tokens ?? 0) };
     notes.push(t("{input} tokens in, {output} out", counts));
   }
-  if (body.redacted) notes.push(t("values were replaced"));
+  if (body.redacted) notes.push(t("some values were redacted"));
   if (body.cut) notes.push(t("the middle was omitted"));
   return make("p", {}, make("small", {}, notes.join(" · ")));
 }
@@ -109,7 +109,7 @@ const tellDuration = (ms) => (ms === null ? "–" : tellMs(ms));
 
 function showRuns({ first, second }) {
   const link = make("a", { href: at(`/console/requests/${encodeURIComponent(second.id)}`) }, t("sent again"));
-  const heads = [make("td"), make("th", { scope: "col" }, t("first")), make("th", { scope: "col" }, link)];
+  const heads = [make("td"), make("th", { scope: "col" }, t("original")), make("th", { scope: "col" }, link)];
   const rows = [
     [t("Model"), (run) => run.served_model || run.model],
     [t("Outcome"), (run) => (run.error ? `${run.outcome}: ${run.error}` : run.outcome)],
@@ -134,7 +134,7 @@ function linkFallback(section, { first, second }) {
 // The texts in one: what only the first answer has is struck out, what only the second has is underlined.
 function showChanges(compared) {
   if (compared.same_text) return make("p", {}, t("Both answers have the same text."));
-  if (compared.same_text === null) return make("p", {}, t("The texts are not compared."));
+  if (compared.same_text === null) return make("p", {}, t("The texts cannot be compared."));
   if (!compared.changes) return make("p", {}, t("The texts are too long to compare."));
   const tags = { same: "span", old: "del", new: "ins" };
   const texts = compared.changes.map((change) => make(tags[change.kind] ?? "span", {}, change.text));

@@ -54,7 +54,7 @@ function show(running) {
 // Nodes of the cluster whose requests are not in the list.
 function showMissing(nodes) {
   missing.hidden = nodes === "";
-  missing.textContent = t("Requests of nodes that did not answer are not shown: {nodes}", { nodes });
+  missing.textContent = t("These nodes did not answer, so their requests are not shown: {nodes}", { nodes });
 }
 
 function tick() {
@@ -70,7 +70,7 @@ rows.addEventListener("click", async (event) => {
   button.disabled = true;
   try {
     const answer = await call("POST", `/admin/v1/running/${encodeURIComponent(button.closest("tr").dataset.id)}/cancel`);
-    toast(answer.cancelled ? t("Cancelled") : t("Passed on to the nodes that did not answer"));
+    toast(answer.cancelled ? t("Cancelled") : t("The cancellation was passed on to the nodes that did not answer"));
   } catch (fault) {
     button.disabled = false;
     toast(fault.message, "bad");

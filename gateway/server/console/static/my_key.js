@@ -73,7 +73,7 @@ function showLimits(limits) {
 
 // Of which requests prompts and answers are kept.
 function tellKeepRule(rule) {
-  if (rule.startsWith("sampled:")) return t("{share} percent of requests", { share: tellCount(Number(rule.slice(8)) * 100) });
+  if (rule.startsWith("sampled:")) return t("a random {share}% of requests", { share: tellCount(Number(rule.slice(8)) * 100) });
   return KEEP_RULES[rule] ?? rule;
 }
 
@@ -91,12 +91,12 @@ function showFacts(key) {
 }
 
 function makeTable(first, lines, name, most) {
-  const share = make("span", { className: "hidden-text" }, t("Cost relative to the highest"));
+  const share = make("span", { className: "hidden-text" }, t("Cost compared with the highest in this table"));
   const heads = [t("Requests"), t("Tokens"), t("Cost")].map((text) => make("th", { scope: "col", className: "number" }, text));
   const head = make("tr", {}, make("th", { scope: "col" }, first), ...heads, make("th", { scope: "col" }, share));
   const rows = lines.map((line) => {
     const meter = make("meter", { min: 0, max: most || 1, value: line.cost_usd });
-    meter.setAttribute("aria-label", t("Cost relative to the highest"));
+    meter.setAttribute("aria-label", t("Cost compared with the highest in this table"));
     const title = make("th", { scope: "row" }, line[name]);
     const numbers = [tellCount(line.requests), tellCount(line.prompt_tokens + line.completion_tokens), tellAmount(line.cost_usd)];
     const cells = numbers.map((text) => make("td", { className: "number" }, text));
@@ -119,7 +119,7 @@ function showModels(ids, listed) {
   place.replaceChildren(...ids.slice(0, MAX_MODELS_SHOWN).flatMap((id) => [make("code", {}, id), "  "]));
   const more = ids.length - MAX_MODELS_SHOWN;
   if (more > 0) place.append(n("and {count} more", "and {count} more", more));
-  if (!ids.length) place.textContent = t("None at the moment.");
+  if (!ids.length) place.textContent = t("No models at the moment.");
   const model = listed.find((one) => one.kind === "chat")?.id ?? ids[0] ?? "MODEL";
   const body = { model, messages: [{ role: "user", content: "Hello" }] };
   byId("own-curl").textContent = writeJsonCurl(`${figures.dataset.origin}/v1/chat/completions`, body);

@@ -46,7 +46,7 @@ form.addEventListener("submit", async (event) => {
     show(recording, fields);
     tellCost(byId("receipt"), response, key, performance.now() - began);
   } catch (fault) {
-    if (fault.name === "AbortError") byId("receipt").textContent = t("Stopped. You may be charged for speech generated before that.");
+    if (fault.name === "AbortError") byId("receipt").textContent = t("Stopped. You may be charged for speech generated until then.");
     else showFault(form, fault);
   } finally {
     request.close();

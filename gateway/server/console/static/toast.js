@@ -48,7 +48,7 @@ async function undoEach(calls) {
   for (const [path, body, fields, place] of calls) {
     try {
       if (!fields || (await isUnchanged(place ?? path.split(" ")[1], fields))) await call(...path.split(" "), body);
-      else problems.push(t("Someone else has changed this in the meantime, so it was not undone."));
+      else problems.push(t("Someone else has changed this in the meantime, so your change was not undone."));
     } catch (fault) {
       problems.push(fault.message);
     }

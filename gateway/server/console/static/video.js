@@ -29,7 +29,7 @@ frame.addEventListener("change", showFrameReason);
 model.followOptions((name, options) => {
   lengths.offer(options.seconds ?? null, t("You cannot choose a duration for {model}.", { model: name }));
   sizes.offer(options.sizes ?? null, t("You cannot choose a size for {model}.", { model: name }));
-  frameReason = options.references === false ? t("{model} cannot start from an image.", { model: name }) : "";
+  frameReason = options.references === false ? t("{model} cannot start a video from an image.", { model: name }) : "";
   showFrameReason();
 });
 
