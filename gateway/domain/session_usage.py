@@ -1,5 +1,7 @@
 """Usage of sessions, summed from the stored requests. A session is a conversation or a run of an agent."""
 
+from typing import NamedTuple
+
 import attrs
 
 from gateway.frozen import frozen
@@ -8,19 +10,32 @@ SessionKey = tuple[int, str]
 """The id of a session's account, and the session's name."""
 
 
+class SessionCursor(NamedTuple):
+    """Where a page of sessions begins: only sessions all of whose matching requests have a lower sequence.
+
+    ``searched``: no request from ``sequence`` up to this matches that is of the session of the last request before
+    ``sequence``.
+    """
+
+    sequence: int
+    searched: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.sequence}-{self.searched}" if self.searched else str(self.sequence)
+
+
 @frozen
 class SessionFilter:
     """A filter for sessions: those with a matching request. None does not restrict.
 
-    ``since_ms``: settled then or later, in Unix milliseconds. ``before``: only sessions all of whose matching requests
-    have a lower sequence.
+    ``since_ms``: settled then or later, in Unix milliseconds.
     """
 
     account_id: int | None = None
     key_id: int | None = None
     end_user: str | None = None
     since_ms: int | None = None
-    before: int | None = None
+    before: SessionCursor | None = None
 
 
 @frozen
@@ -28,7 +43,7 @@ class SessionPage:
     """A page of sessions, the last used first. ``next``: the ``before`` of the next page; None after the last one."""
 
     sessions: tuple[SessionKey, ...]
-    next: int | None = None
+    next: SessionCursor | None = None
 
 
 @frozen

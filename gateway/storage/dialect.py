@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, String, Table, or_
+from sqlalchemy import ColumnElement, String, Table, and_, or_
 from sqlalchemy.dialects.sqlite import Insert
 from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import GenericFunction
+from sqlalchemy.types import NullType
 
 from gateway.domain.request_log import lower_ascii
 
@@ -43,6 +44,33 @@ def _write_plain(element: FoldedText, compiler: SQLCompiler, **options: Any) -> 
 def _write_lower(element: FoldedText, compiler: SQLCompiler, **options: Any) -> str:
     # Columns have the collation "C", in which lower() changes ASCII letters only.
     return f"lower({_write_plain(element, compiler, **options)})"
+
+
+class EqualInOrder(GenericFunction[Any]):
+    """The condition that a column has a value, in a query that is ordered by this column and the next of its index.
+
+    With an equal value, PostgreSQL would leave the column out of the order. Where it takes a rare value for a frequent
+    one, it would then read the whole table in the order of the primary key. SQLite seeks the next column of an index
+    only after equal values.
+    """
+
+    type = NullType()  # where a function is a Boolean, SQLAlchemy compares it with 1 for SQLite
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[Any], value: ColumnElement[Any]) -> None:
+        super().__init__(column, value)
+
+
+@compiles(EqualInOrder)
+def _write_equal(element: EqualInOrder, compiler: SQLCompiler, **options: Any) -> str:
+    column, value = element.clauses
+    return compiler.process(column == value, **options)
+
+
+@compiles(EqualInOrder, "postgresql")
+def _write_range(element: EqualInOrder, compiler: SQLCompiler, **options: Any) -> str:
+    column, value = element.clauses
+    return compiler.process(and_(column >= value, column <= value), **options)
 
 
 def contain_text(text: str, *columns: ColumnElement[Any]) -> ColumnElement[bool]:

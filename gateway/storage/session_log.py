@@ -11,24 +11,30 @@ from typing import Any
 
 import attrs
 from sqlalchemy import (
+    CTE,
     BigInteger,
     ColumnElement,
+    FromClause,
     Row,
+    ScalarSelect,
     Select,
     Subquery,
     Text,
     and_,
     case,
-    exists,
+    cast,
     func,
     literal,
+    null,
+    or_,
     select,
     text,
     union_all,
 )
 
-from gateway.domain.session_usage import SessionFilter, SessionKey, SessionPage, SessionUsage
+from gateway.domain.session_usage import SessionCursor, SessionFilter, SessionKey, SessionPage, SessionUsage
 from gateway.storage.database import Database
+from gateway.storage.dialect import EqualInOrder
 from gateway.storage.request_log import INDEXED_ROWS, SLACK_MS
 from gateway.storage.schema import IS_NAMED, requests
 
@@ -36,11 +42,10 @@ LISTED_ROWS = 50_000
 """The maximum of rows in sequence that one list reads."""
 SUMMED_ROWS = 10_000
 """The maximum of rows of one session that are summed."""
-_PROBED_ROWS = 20
-"""The maximum of latest rows of one session that a list reads to tell whether an earlier page has the session.
-
-If none of these matches the filter but an older one on that page does, both pages have the session.
-"""
+SEARCH_STEPS = 20_000
+"""The maximum of steps of one list's search for sessions on earlier pages, after ``_FIRST_STEPS`` for each session."""
+_FIRST_STEPS = 20
+"""The maximum of steps of the search for one session together with all others."""
 _MAX_SUMMED_ROWS = 500_000
 """Rows that one call sums at most: of more than 50 sessions, fewer rows each."""
 _SESSIONS_PER_STATEMENT = 200
@@ -49,6 +54,8 @@ _PARTS = (100, 10, 1)
 """Divisors of the permitted rows: one list reads a hundredth of them, then a tenth, until it has enough sessions."""
 _INDEXES = ("key_id", "end_user", "account_id")
 """Fields of a filter whose columns have an index, the most selective first."""
+_AFTER_ALL = 2**63 - 1
+"""A sequence after all rows. Where a row was compared with null, SQLite would read all of the session."""
 _COLUMNS = requests.c
 _sequence = _COLUMNS.sequence
 _SUMS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
@@ -57,8 +64,8 @@ _SUMS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 class SessionLogRepository:
     """The sessions in the ``requests`` table.
 
-    One list reads at most ``max_rows`` rows in sequence, or ``by_index`` rows of one key, end user or account. Of each
-    session, ``summed_rows`` are summed.
+    One list reads at most ``max_rows`` rows in sequence, or ``by_index`` rows of one key, end user or account. It
+    searches earlier pages for its sessions in ``search_steps``. Of each session, ``summed_rows`` are summed.
     """
 
     def __init__(
@@ -67,11 +74,13 @@ class SessionLogRepository:
         max_rows: int = LISTED_ROWS,
         *,
         by_index: int = INDEXED_ROWS,
+        search_steps: int = SEARCH_STEPS,
         summed_rows: int = SUMMED_ROWS,
     ) -> None:
         self._database = database
         self._max_rows = max_rows
         self._index_rows = by_index
+        self._search_steps = search_steps
         self._summed_rows = summed_rows
 
     async def list_sessions(self, session_filter: SessionFilter, limit: int) -> SessionPage:
@@ -80,28 +89,47 @@ class SessionLogRepository:
         lowest, highest = (rows[0][0] for rows in ends)
         if highest is None:
             return SessionPage(())
-        high = min(highest + 1, session_filter.before or highest + 1)
+        high = min(highest + 1, session_filter.before.sequence if session_filter.before else highest + 1)
         index = next((name for name in _INDEXES if getattr(session_filter, name)), None)
         max_rows = self._max_rows if index is None else self._index_rows
         page = SessionPage(())
         for part in _PARTS:  # few rows first, because these nearly always have sessions enough
             low = await self._find_low(session_filter, index, range(lowest, high), max(max_rows // part, 1))
-            rows = await self._database.read_long(_select_sessions(session_filter, index, low, high).limit(limit + 1))
+            query = _select_sessions(session_filter, index, range(low, high), min(_FIRST_STEPS, self._search_steps))
+            rows = await self._database.read_long(query.limit(limit + 1))
             next_before = rows[limit - 1].latest if len(rows) > limit else low
             is_last = len(rows) <= limit and (low == lowest or await self._is_old(low, session_filter))
-            page = SessionPage(
-                tuple((row.account_id, row.session) for row in rows[:limit]), None if is_last else next_before
-            )
-            if is_last or len(rows) >= limit:
+            sessions, unsearched = await self._leave_out_listed(rows[:limit], session_filter)
+            page = SessionPage(sessions, unsearched or (None if is_last else SessionCursor(next_before)))
+            if is_last or unsearched or len(rows) >= limit:
                 break
         return page
+
+    async def _leave_out_listed(
+        self, rows: Sequence[Row[Any]], session_filter: SessionFilter
+    ) -> tuple[tuple[SessionKey, ...], SessionCursor | None]:
+        """Return the sessions that no earlier page has, with the cursor of a next page if the search ends at one."""
+        sessions, steps_left = list[SessionKey](), self._search_steps
+        for row in rows:
+            next_row, steps = row.next_row, 0
+            if next_row is not None and steps_left > 0:
+                query = _select_last_step(row, session_filter, steps_left)
+                last = (await self._database.read_long(query))[0]
+                next_row, steps = last.next_row, last.step
+            if next_row is None:
+                sessions.append((row.account_id, row.session))
+            elif steps >= steps_left:
+                return tuple(sessions), SessionCursor(row.latest + 1, next_row)
+            steps_left -= steps
+        return tuple(sessions), None
 
     async def _find_low(self, session_filter: SessionFilter, index: str | None, sequences: range, max_rows: int) -> int:
         """Return the sequence from which on ``sequences`` have ``max_rows`` rows, of those that the index finds."""
         if index is None:
             return max(sequences.start, sequences.stop - max_rows)
         is_before = _build_index_condition(session_filter, index), _sequence < sequences.stop
-        query = select(_sequence).where(*is_before).order_by(_sequence.desc()).limit(1).offset(max_rows - 1)
+        order = _COLUMNS[index].desc(), _sequence.desc()
+        query = select(_sequence).where(*is_before).order_by(*order).limit(1).offset(max_rows - 1)
         return next((row.sequence for row in await self._database.read_long(query)), sequences.start)
 
     async def find_accounts(self, session: str, account_id: int | None) -> list[int]:
@@ -140,25 +168,34 @@ class SessionLogRepository:
         return any(row.settled_ms < session_filter.since_ms - SLACK_MS for row in await self._database.read(query))
 
 
-def _select_sessions(session_filter: SessionFilter, index: str | None, low: int, high: int) -> Select[Any]:
-    """Select the sessions of the matching rows from ``low`` up to ``high``, those used last first."""
+def _select_sessions(session_filter: SessionFilter, index: str | None, sequences: range, max_steps: int) -> Select[Any]:
+    """Select the sessions of the matching rows among ``sequences``, those used last first.
+
+    Sessions that an earlier page has are left out. Where ``max_steps`` did not tell that, the session has a
+    ``next_row``, at which the search continues.
+    """
     latest = func.max(_sequence).label("latest")
     statement = (
         select(_COLUMNS.account_id, _COLUMNS.session, latest)
-        .where(_sequence >= low, _sequence < high, _COLUMNS.session + "" != "")
+        .where(_sequence >= sequences.start, _sequence < sequences.stop, _COLUMNS.session + "" != "")
         .where(*_write_conditions(_COLUMNS, session_filter, index))
         .group_by(_COLUMNS.account_id, _COLUMNS.session)
     )
     if index is not None:
         statement = statement.where(_build_index_condition(session_filter, index))
-    if session_filter.before is None:
-        return statement.order_by(latest.desc())
+    cursor = session_filter.before
+    if cursor is None:
+        return statement.add_columns(cast(null(), BigInteger).label("next_row")).order_by(latest.desc())
     used = statement.subquery("used")
-    return select(used).where(~_is_used_later(used, session_filter, high)).order_by(used.c.latest.desc())
+    high, searched = [literal(max(sequences.stop, number), BigInteger) for number in (0, cursor.searched)]
+    start = case((used.c.latest == cursor.sequence - 1, searched), else_=high)
+    walk = _search_later(used, start, session_filter, max_steps).c
+    found = select(walk.account_id, walk.session, walk.latest, walk.next_row)
+    return found.where(or_(walk.next_row.is_(None), walk.step == max_steps)).order_by(walk.latest.desc())
 
 
 def _build_index_condition(session_filter: SessionFilter, index: str) -> ColumnElement[bool]:
-    condition = _COLUMNS[index] == getattr(session_filter, index)
+    condition = EqualInOrder(_COLUMNS[index], literal(getattr(session_filter, index), _COLUMNS[index].type))
     return and_(IS_NAMED[index], condition) if index in IS_NAMED else condition
 
 
@@ -174,25 +211,65 @@ def _write_conditions(columns: Any, session_filter: SessionFilter, index: str | 
     return conditions
 
 
-def _is_used_later(used: Subquery, session_filter: SessionFilter, high: int) -> ColumnElement[bool]:
-    """Return the condition that a session is on an earlier page: one of its latest rows from ``high`` on matches."""
-    names = ("sequence", "key_id", "end_user", "settled_ms")
-    latest = _select_rows(used.c.account_id, used.c.session, names).limit(_PROBED_ROWS).correlate(used)
-    found = latest.subquery("found").c
-    of_account = attrs.evolve(session_filter, account_id=None)  # the rows in ``used`` are of that account already
-    return exists(select(found.sequence).where(found.sequence >= high, *_write_conditions(found, of_account, None)))
+def _select_last_step(row: Row[Any], session_filter: SessionFilter, max_steps: int) -> Select[Any]:
+    """Select the last step of the search for one session, which continues at the ``next_row`` of ``row``."""
+    names = ("account_id", "session")
+    used = select(
+        *(literal(getattr(row, name), _COLUMNS[name].type).label(name) for name in names),
+        literal(row.latest, BigInteger).label("latest"),
+    ).subquery("used")
+    walk = _search_later(used, literal(row.next_row, BigInteger), session_filter, max_steps).c
+    return select(walk.next_row, walk.step).order_by(walk.step.desc()).limit(1)
 
 
-def _select_rows(account_id: Any, session: Any, names: Sequence[str]) -> Select[Any]:
-    """Select columns of the rows of a session, the latest first.
+def _search_later(used: Subquery, start: ColumnElement[int], session_filter: SessionFilter, max_steps: int) -> CTE:
+    """Search for a matching row of each session from ``start`` on: an earlier page has the session if there is one.
 
-    The account is a range, and part of the order. With one equal value PostgreSQL would take the order of sequences
-    from the primary key, and read the whole table where it takes a rare session for a frequent one.
+    A step goes to the next row of the session that may match: none before the next row of the filter's key and end
+    user. The last step has no ``next_row`` if there is none that matches.
     """
+    columns = ("account_id", "session", "latest")
+    first = _find_next_row(used, start, session_filter).label("next_row")
+    walk = select(*(used.c[name] for name in columns), first, literal(0).label("step")).cte("walk", recursive=True)
+    row = requests.alias("met").c
+    of_account = attrs.evolve(session_filter, account_id=None)  # the rows of ``walk`` are of that account already
+    match = select(row.sequence).where(row.sequence == walk.c.next_row, *_write_conditions(row, of_account, None))
+    following = _find_next_row(walk, walk.c.next_row + 1, session_filter)
+    is_open = walk.c.next_row.is_not(None), walk.c.step < max_steps, match.correlate(walk).scalar_subquery().is_(None)
+    return walk.union_all(select(*(walk.c[name] for name in columns), following, walk.c.step + 1).where(*is_open))
+
+
+def _find_next_row(session: FromClause, start: ColumnElement[int], session_filter: SessionFilter) -> ScalarSelect[int]:
+    """Return the first row of a session from ``start`` on, and from the next row of the key and end user on."""
+    for name in ("key_id", "end_user"):
+        value = getattr(session_filter, name)
+        if value is not None:
+            query = _seek(name, literal(value, _COLUMNS[name].type), start)
+            start = func.coalesce(query.correlate(session).scalar_subquery(), _AFTER_ALL)
+    query = _seek("account_id", session.c.account_id, start, session.c.session)
+    return query.correlate(session).scalar_subquery()
+
+
+def _seek(
+    name: str, value: ColumnElement[Any], start: ColumnElement[int], session: ColumnElement[str] | None = None
+) -> Select[tuple[int]]:
+    """Select the first row from ``start`` on with a value of the column ``name``, and of this session unless None."""
+    rows = requests.alias("sought").c
+    query = select(rows.sequence).where(EqualInOrder(rows[name], value), rows.sequence >= start)
+    if session is not None:
+        query = query.where(rows.session == session)
+    named = name if session is None else "session"
+    if named in IS_NAMED:
+        query = query.where(text(f"sought.{IS_NAMED[named]}"))
+    return query.order_by(rows[name], rows.sequence).limit(1)
+
+
+def _select_rows(account_id: int, session: str, names: Sequence[str]) -> Select[Any]:
+    """Select columns of the rows of a session, the latest first."""
     own = requests.alias("own").c
-    is_of_account = own.account_id >= account_id, own.account_id <= account_id
+    is_of_account = EqualInOrder(own.account_id, literal(account_id, BigInteger))
     rows = select(*(own[name] for name in names)).where(text("own.session != ''"), own.session == session)
-    return rows.where(*is_of_account).order_by(own.account_id.desc(), own.sequence.desc())
+    return rows.where(is_of_account).order_by(own.account_id.desc(), own.sequence.desc())
 
 
 def _select_accounts(session: str) -> Select[Any]:

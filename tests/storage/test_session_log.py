@@ -1,18 +1,26 @@
 """Sessions in the request log: listed by their last request in bounded pages, and summed up."""
 
+from typing import Any
+
 import attrs
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete
 
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.session_usage import SessionFilter, SessionKey, SessionPage
+from gateway.domain.session_usage import SessionCursor, SessionFilter, SessionKey, SessionPage
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.schema import requests
 from gateway.storage.session_log import SessionLogRepository
 from tests.support.database_kinds import SQLITE_ONLY
 from tests.support.request_records import make_row
 from tests.support.sqlite_steps import count_steps
 
 A, B, C = (1, "a"), (1, "b"), (2, "a")
+_REPEATS = st.sampled_from([1, 1, 2, 30])
+"""How often the same request is repeated: also more often than a list searches for one session at first."""
 
 
 async def store(database: Database, *sessions: SessionKey | None, first: int = 0) -> None:
@@ -32,7 +40,7 @@ async def list_all(log: SessionLogRepository, limit: int, **filters: object) -> 
         pages.append(list(page.sessions))
         if page.next is None:
             return pages
-        assert before is None or page.next < before
+        assert before is None or (page.next.sequence, -page.next.searched) < (before.sequence, -before.searched)
         before = page.next
 
 
@@ -118,8 +126,106 @@ async def test_a_session_on_an_earlier_page_is_not_on_a_later_one(database: Data
     log = SessionLogRepository(database)
     for key_id, pages in {None: {8: (C, A), 7: (A,), 6: (A,), 5: ()}, 1: {8: (A,), 4: (A,), 3: ()}}.items():
         for before, sessions in pages.items():
-            page = await log.list_sessions(SessionFilter(key_id=key_id, before=before), 10)
+            page = await log.list_sessions(SessionFilter(key_id=key_id, before=SessionCursor(before)), 10)
             assert page.sessions == sessions, (key_id, before)
+
+
+@pytest.mark.timeout(400)  # a list that is wrong is made again and again, until it is short
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example empties the table
+@given(
+    blocks=st.lists(
+        st.tuples(st.sampled_from([A, B, C, (2, "")]), st.sampled_from([1, 2]), st.sampled_from(["", "ann"]), _REPEATS),
+        min_size=1,
+        max_size=12,
+    ),
+    filters=st.fixed_dictionaries(
+        {
+            "account_id": st.sampled_from([None, 1]),
+            "key_id": st.sampled_from([None, 1, 1]),
+            "end_user": st.sampled_from([None, "ann"]),
+            "since_ms": st.sampled_from([None, 1_300_000]),
+        }
+    ),
+    bounds=st.fixed_dictionaries(
+        {
+            "max_rows": st.sampled_from([4, 1_000]),
+            "by_index": st.sampled_from([4, 1_000]),
+            "search_steps": st.sampled_from([1, 3, 1_000]),
+        }
+    ),
+    limit=st.sampled_from([1, 2, 5]),
+)
+async def test_all_pages_of_a_list_have_each_session_once(
+    database: Database,
+    blocks: list[tuple[SessionKey, int, str, int]],
+    filters: dict[str, Any],
+    bounds: dict[str, int],
+    limit: int,
+) -> None:
+    """Under each filter, also where a later page begins at a request that another key or user has followed."""
+    await database.write(lambda connection: connection.execute(delete(requests)))
+    flat = [block[:3] for block in blocks for _ in range(block[3])]
+    rows = [
+        make_row(
+            f"{number:024x}",
+            account_id=account_id,
+            session=name,
+            key_id=key_id,
+            end_user=user,
+            settled_ms=1_000_000 + number * 30_000,
+        )
+        for number, ((account_id, name), key_id, user) in enumerate(flat)
+    ]
+    await LedgerRepository(database).post(rows)
+    since_ms = filters["since_ms"] or 0
+    wanted = {name: value for name, value in filters.items() if name != "since_ms" and value is not None}
+    latest = {
+        (row.account_id, row.session): number
+        for number, row in enumerate(rows)
+        if row.session and row.settled_ms >= since_ms and all(getattr(row, name) == wanted[name] for name in wanted)
+    }
+    pages = await list_all(SessionLogRepository(database, **bounds), limit, **filters)
+    assert [key for page in pages for key in page] == sorted(latest, key=lambda key: -latest[key])
+
+
+@pytest.mark.parametrize("is_used_later", [False, True])
+async def test_a_search_of_earlier_pages_is_continued_by_the_next_page(
+    database: Database, *, is_used_later: bool
+) -> None:
+    """Each step of the search leads to a request of the session with another key."""
+    rows = [make_row(f"{0:024x}", account_id=1, session="a", key_id=1)]
+    for number in range(1, 100):
+        key_id, session = (1, "b") if number % 2 else (2, "a")
+        rows.append(make_row(f"{number:024x}", account_id=1, session=session, key_id=key_id))
+    if is_used_later:
+        rows.append(make_row(f"{100:024x}", account_id=1, session="a", key_id=1))
+    await LedgerRepository(database).post(rows)
+    pages = await list_all(SessionLogRepository(database, by_index=4, search_steps=5), 1, key_id=1)
+    assert [page for page in pages if page] == ([[A], [B]] if is_used_later else [[B], [A]])
+    assert len(pages) > 10, "most pages only search"
+
+
+@SQLITE_ONLY
+async def test_a_page_that_searches_earlier_pages_costs_the_same_with_ten_times_as_many(database: Database) -> None:
+    steps, first = [], 1
+    await LedgerRepository(database).post([make_row(f"{0:024x}", account_id=1, session="a", key_id=1)])
+    for number in (400, 4_000):
+        alternate = [("b", 1), ("a", 2)] * number
+        rows = [
+            make_row(f"{place:024x}", account_id=1, session=session, key_id=key_id, cost_nanos=7)
+            for place, (session, key_id) in enumerate(alternate, first)
+        ]
+        first += len(rows)
+        await LedgerRepository(database).post(rows)
+        async with count_steps(database) as counts:
+            filter_of_key = SessionFilter(key_id=1, before=SessionCursor(2))
+            page = await SessionLogRepository(database, search_steps=300).list_sessions(filter_of_key, 5)
+            steps.append(counts["steps"])
+        assert not page.sessions
+        assert page.next is not None
+        assert page.next.sequence == 2
+    assert steps[0] > 1_000
+    assert steps[1] < 1.2 * steps[0]
 
 
 @SQLITE_ONLY
@@ -150,7 +256,7 @@ async def test_a_page_costs_the_same_with_ten_times_as_many_later_requests(
         await store(database, *[later] * number, first=first)
         first += number
         async with count_steps(database) as counts:
-            page = await log.list_sessions(SessionFilter(key_id=key_id, before=301), 10)
+            page = await log.list_sessions(SessionFilter(key_id=key_id, before=SessionCursor(301)), 10)
             steps.append(counts["steps"])
         assert page.sessions == (A,)
     assert steps[0] > 1_000

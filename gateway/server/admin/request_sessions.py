@@ -13,8 +13,8 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.credit import build_limit_id
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_budget import SESSION_BUDGET, SessionState
-from gateway.domain.session_usage import UNUSED, SessionFilter, SessionKey, SessionUsage
-from gateway.errors import NotFound
+from gateway.domain.session_usage import UNUSED, SessionCursor, SessionFilter, SessionKey, SessionUsage
+from gateway.errors import InvalidRequest, NotFound
 from gateway.frozen import frozen
 from gateway.server.admin.activity_feed import RunningRequest
 from gateway.server.admin.answer import InForceField, read_answer
@@ -83,7 +83,7 @@ class EndedRequestSession:
 @admin_operation(
     query=(
         LIMIT_QUERY,
-        Query("before", "Only sessions used before this: `next` of one page leads to the next page.", s.COUNT),
+        Query("before", "Only sessions used before this: `next` of one page leads to the next page."),
         ACCOUNT_QUERY,
         Query("key", "Only sessions with a request of this API key (an id).", s.COUNT),
         Query("end_user", "Only sessions with a request made for this end user."),
@@ -108,7 +108,7 @@ async def list_request_sessions(request: AdminRequest) -> RequestSessionPage:
         parse_number(query, "key"),
         query.get("end_user"),
         parse_moment(query, "since"),
-        parse_number(query, "before"),
+        _parse_cursor(query.get("before")),
     )
     page = await SessionLogRepository(request.services.storage.database).list_sessions(
         session_filter, parse_limit(request)
@@ -116,6 +116,16 @@ async def list_request_sessions(request: AdminRequest) -> RequestSessionPage:
     return RequestSessionPage(
         data=await _build_sessions(request, page.sessions, running), next=None if page.next is None else str(page.next)
     )
+
+
+def _parse_cursor(text: str | None) -> SessionCursor | None:
+    """Parse the ``next`` of an earlier page; None if there is none. Raises ``InvalidRequest``."""
+    if text is None:
+        return None
+    sequence, dash, searched = text.partition("-")
+    if not is_number(sequence) or (dash and not is_number(searched)):
+        raise InvalidRequest("'before' must be the 'next' of an earlier answer", param="before")
+    return SessionCursor(int(sequence), int(searched or 0))
 
 
 @admin_operation()

@@ -59,6 +59,9 @@ async def test_a_session_is_listed_with_its_budget_and_what_is_left(gateway_with
         page = await admin("GET", "/request-sessions?limit=1")
         assert page["data"] == [theirs]
         assert (await admin("GET", f"/request-sessions?limit=5&before={page['next']}"))["data"] == [plain, ours]
+        for cursor in ("x", "7-", "-7", "7-x", "7-8-9"):
+            refused = await admin("GET", f"/request-sessions?before={cursor}", status=400)
+            assert refused["error"]["param"] == "before"
         assert (await admin("GET", "/request-sessions?end_user=ann"))["data"] == [ours]
         assert (await admin("GET", "/request-sessions?account=other"))["data"] == [theirs]
         assert (await admin("GET", "/request-sessions?since=2100-01-01"))["data"] == []
