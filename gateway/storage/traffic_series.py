@@ -69,6 +69,7 @@ class TrafficSeriesReader:
         self._changed_days = changed_days
         self._filter = traffic_filter
         self._split_filter = _find_split_filter(traffic_filter) if uses_splits else None
+        self._complete_days: dict[range, list[int]] = {}
 
     async def list_series(self, axis: SplitAxis, period: TimeRange, max_values: int) -> TrafficSeries:
         """Return the traffic of each hour or day of ``period``, and the ``max_values`` highest values of ``axis``."""
@@ -107,7 +108,9 @@ class TrafficSeriesReader:
         summed_days = await self._list_split_days(ranges)
         while True:
             cells = union_all(*self._select_cells(ranges, axis, summed_days, conditions)).cte("cells")
-            parts = [*select_parts(cells), _count_split_days(summed_days)]
+            parts = select_parts(cells)
+            if summed_days:
+                parts.append(_count_split_days(summed_days))
             rows = await self._database.read_long(union_all(*parts))
             if all(row.hour == len(summed_days) for row in rows if row.part == _DAYS):
                 return [row for row in rows if row.part != _DAYS]
@@ -117,8 +120,10 @@ class TrafficSeriesReader:
         days = next((part for part in ranges if part.span == DAY_HOURS), None)
         if days is None or self._split_filter is None:
             return []
-        complete_days = await list_split_days(self._database, range(days.since // DAY_HOURS, days.until // DAY_HOURS))
-        return [day for day in complete_days if day not in self._changed_days]
+        period = range(days.since // DAY_HOURS, days.until // DAY_HOURS)
+        if period not in self._complete_days:  # each statement checks that they are still complete
+            self._complete_days[period] = await list_split_days(self._database, period)
+        return [day for day in self._complete_days[period] if day not in self._changed_days]
 
     async def _list_conditions(self, axis: SplitAxis) -> list[ColumnElement[bool]]:
         table = failure_hours if axis == "cause" else usage_hours
@@ -179,7 +184,7 @@ def _select_splits(axis: SplitAxis, days: Sequence[int], filter_by: FilterAxis, 
     is_chosen = columns.filter_by == filter_by, columns.value == value, columns.split_by == axis
     hour = (columns.day * DAY_HOURS).label("hour")
     sums = [columns[name] for name in SUMMED_FIELDS]
-    return select(hour, columns.label, *sums).where(columns.day.in_(days), *is_chosen)
+    return select(hour, columns.label, *sums).where(columns.day.in_(_select_split_days(days)), *is_chosen)
 
 
 def _select_hours(axis: SplitAxis, condition: ColumnElement[bool]) -> Select[Any]:
@@ -233,10 +238,17 @@ def parse_series(axis: SplitAxis, rows: Iterable[Row[Any]]) -> TrafficSeries:
 
 def _count_split_days(days: Sequence[int]) -> Select[Any]:
     """Select how many of ``days`` have complete splits at the moment at which the other parts are read."""
-    count = select(func.count()).where(split_days.c.day.in_(days)).scalar_subquery()
+    count = select(func.count()).select_from(_select_split_days(days).subquery()).scalar_subquery()
     return select(
         literal(_DAYS).label("part"),
         count.label("hour"),
         literal("").label("label"),
         *(literal(0) for _ in SUMMED_FIELDS),
     )
+
+
+def _select_split_days(days: Sequence[int]) -> Select[Any]:
+    """Select those of ``days`` that have complete splits, in fewer parameters than a list has."""
+    others = sorted(set(range(min(days), max(days) + 1)).difference(days))
+    column = split_days.c.day
+    return select(column).where(column.between(min(days), max(days)), *([column.not_in(others)] if others else []))
