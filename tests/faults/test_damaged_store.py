@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from structlog.testing import capture_logs
 from gateway.cli.main import main
 from gateway.domain.audit_log import AuditFilter
 from gateway.server.context import SERVICES
+from gateway.storage import integrity_check
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.identity import check_secrets
@@ -303,6 +305,43 @@ async def test_damage_that_is_found_while_it_serves_is_told_by_readyz_and_the_lo
             assert "The gateway's store is damaged; its log says how" in (await response.json())["problems"]
         gateway.audited = False
     assert [line["event"] for line in lines] == ["store_damaged"]
+
+
+@pytest.mark.parametrize("bytes_per_s", [1, 10**9])
+async def test_a_check_that_cannot_stop_reads_no_large_file_before_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, bytes_per_s: int
+) -> None:
+    monkeypatch.setattr(integrity_check, "CAN_STOP", False)
+    monkeypatch.setattr(integrity_check, "READ_BYTES_PER_S", bytes_per_s)
+    spoil_index(folder)
+    if bytes_per_s > 1:
+        with pytest.raises(DatabaseStartupError, match="is damaged"):
+            await start(folder)
+        return
+    async with starting(folder) as gateway:
+        with capture_logs() as lines:
+            await IntegrityWorker(gateway.app[SERVICES].storage.database).check()
+        assert [line["event"] for line in lines] == ["store_damaged"]
+        gateway.audited = False
+
+
+async def test_a_stop_does_not_wait_for_a_check_that_cannot_stop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_asked, may_end = threading.Event(), threading.Event()
+
+    def check_tables(_: sqlite3.Connection) -> list[str]:
+        is_asked.set()
+        may_end.wait()
+        return []
+
+    monkeypatch.setattr(integrity_check, "_check_tables", check_tables)
+    monkeypatch.setattr(integrity_check, "STOP_TIMEOUT_S", 0.01)
+    checking = asyncio.create_task(integrity_check.find_damage(folder / "gateway.db"))
+    await asyncio.to_thread(is_asked.wait)
+    checking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await checking
+    assert not may_end.is_set()
+    may_end.set()
 
 
 async def test_damage_that_a_read_meets_is_told(folder: Path) -> None:
