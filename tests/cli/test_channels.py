@@ -324,7 +324,7 @@ async def test_explain_ranks_who_would_serve_a_call_and_what_the_caller_has_left
     assert lines[3] == ["heavy", "1", "75", "%", "healthy", "$0.50/$1.50", "openai_chat", "as", "'theirs'"]
     assert lines[4] == ["light", "2", "25", "%", "healthy", "$1.00/$3.00", "openai_chat"]
     assert lines[5] == ["last", "3", "-", "healthy", "$0.50/$1.50", "openai_chat"]
-    assert lines[6] == ["closed", *"----", "-", "only", "for", "the", "groups", "vip"]
+    assert lines[6] == ["closed", *"----", "-", "allowed", "groups:", "vip"]
     assert lines[-2:] == [["key", "unlimited", "$0.00", "-"], ["account", "$5.00", "$0.00", "60", "rpm"]]
     found = await operator.ask("explain", "--model", "m", "--key", "1")
     assert (found["served"], found["room"]["account"]["left_usd"]) == (True, 5)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import structlog
-from sqlalchemy import Executable, Row, bindparam, inspect, select, text
+from sqlalchemy import Connection, Executable, Row, bindparam, inspect, select, text
 
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.data_folder import ADMIN_TOKEN, SECRETS, DataFolder, DataFolderDamaged
@@ -50,9 +50,13 @@ async def check_shared_secrets(
 
 async def _read_existing(connection: AsyncConnection, table: str, statement: Executable) -> Sequence[Row[Any]]:
     """Return the rows of ``statement``; none if the schema has no such table yet."""
-    schema = connection.dialect.default_schema_name  # not the search path: another gateway may be in it
-    has_table = await connection.run_sync(lambda bound: inspect(bound).has_table(table, schema=schema))
+    has_table = await connection.run_sync(_has_table, table)
     return (await connection.execute(statement)).all() if has_table else []
+
+
+def _has_table(connection: Connection, table: str) -> bool:
+    """Return whether the own schema has a table, not another one in the search path: another gateway may be in that."""
+    return inspect(connection).has_table(table, schema=connection.dialect.default_schema_name)
 
 
 async def share_secrets(folder: DataFolder, database: Database, master_key: bytes) -> None:

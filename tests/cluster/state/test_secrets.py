@@ -161,9 +161,9 @@ class InterruptedConnection:
         await self._count()
         return await self._connection.execute(statement)
 
-    async def run_sync(self, read: Callable[..., Any]) -> Any:
+    async def run_sync(self, read: Callable[..., Any], *args: Any) -> Any:
         await self._count()
-        return await self._connection.run_sync(read)
+        return await self._connection.run_sync(read, *args)
 
     async def _count(self) -> None:
         if self._step == 0:
