@@ -116,7 +116,7 @@ def missing(source: str, target: str, since: str, export: Path | None, *, as_jso
         raise CliError(str(error)) from None
     except ModuleNotFoundError as error:
         install = format_install_command("postgres")
-        raise CliError(f"PostgreSQL needs the extra postgres ({error.name} is missing): {install}") from None
+        raise CliError(f"PostgreSQL requires the postgres extra ({error.name} is missing): {install}") from None
     if as_json:
         print_json(
             {

@@ -194,7 +194,7 @@ class StoreSection:
     url: str = attrs.field(
         default="",
         metadata=about(
-            'database URL: "postgresql://user:password@host/database" (needs the extra postgres), or '
+            'database URL: "postgresql://user:password@host/database" (requires the postgres extra), or '
             '"sqlite:////var/lib/gateway/gateway.db"; default: gateway.db in the data folder',
             _STORE_URL,
         ),
@@ -215,7 +215,7 @@ class StoreSection:
         metadata=about(
             "where images, videos and clients' files are kept: a folder that all nodes of a cluster mount, such as "
             '"/mnt/gateway", or a bucket in an S3-compatible store, such as '
-            '"s3://bucket/prefix?endpoint=https://host:9000&region=eu-1" (needs the extra s3); default: the data '
+            '"s3://bucket/prefix?endpoint=https://host:9000&region=eu-1" (requires the s3 extra); default: the data '
             "folder",
             _MEDIA_URL,
         ),
@@ -284,8 +284,8 @@ class RateLimitsSection:
     store: Literal["auto", "memory", "postgresql", "valkey"] = attrs.field(
         default="auto",
         metadata=about(
-            'where rate limits are counted. "memory": in this process; "postgresql" or "valkey" (or Redis; needs the '
-            'extra valkey): on a server, which also keeps the counts across a restart; "auto": on the server at '
+            'where rate limits are counted. "memory": in this process; "postgresql" or "valkey" (or Redis; requires '
+            'the valkey extra): on a server, which also keeps the counts across a restart; "auto": on the server at '
             "rate_limits.url; if there is none, in the database if this is a cluster, otherwise in memory"
         ),
     )

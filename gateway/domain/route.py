@@ -74,10 +74,11 @@ class StepCondition:
     def list_mismatches(self, traits: RequestTraits) -> Iterator[str]:
         """Yield a description of each condition that a request does not meet."""
         tokens = traits.prompt_tokens
+        accepted = f"the prompt has about {tokens} tokens, but the step accepts only prompts of"
         if self.max_prompt_tokens is not None and tokens > self.max_prompt_tokens:
-            yield f"the prompt has about {tokens} tokens, but the step takes at most {self.max_prompt_tokens}"
+            yield f"{accepted} at most {self.max_prompt_tokens}"
         if self.min_prompt_tokens is not None and tokens < self.min_prompt_tokens:
-            yield f"the prompt has about {tokens} tokens, but the step takes at least {self.min_prompt_tokens}"
+            yield f"{accepted} at least {self.min_prompt_tokens}"
         for name in ("images", "tools", "stream"):
             is_wanted, has_trait = getattr(self, name), getattr(traits, name)
             if is_wanted is not None and is_wanted is not has_trait:

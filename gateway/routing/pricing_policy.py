@@ -73,7 +73,7 @@ class PricingPolicy:
             limited_owner = "this API key" if caller.key.quota.capped else "the account of this API key"
             reason = f"{limited_owner} has a spending limit"
             if not caller.capped:
-                reason = "a limit counts what this API key spends"
+                reason = "spending with this API key counts toward a limit"
         raise ModelNotPriced(
             f"The model {model!r} has no price for this request, and {reason}. An administrator can set a price "
             "([[price]] in the configuration, or Prices in the console; 0 if the model costs nothing)",

@@ -125,7 +125,7 @@ async def test_answers_say_what_is_left_and_models_without_a_price_are_refused(g
                 assert (response.status, response.headers["x-gateway-limit-usd-left"]) == (200, left)
         status, body = await send(gateway, model="m2")
         assert (status, body["error"]["code"]) == (403, "model_not_priced")
-        assert "a limit counts what this API key spends" in body["error"]["message"]
+        assert "spending with this API key counts toward a limit" in body["error"]["message"]
         gateway.app[SERVICES].billing.limits.replace([])
         async with gateway.post(HELLO) as response:
             assert "x-gateway-limit-usd-left" not in response.headers

@@ -66,7 +66,7 @@ _EDITS_REFUSED = "does not edit images"
 _REFUSALS_OF_STEPS = (InvalidRequest, NoHealthyChannel)
 _REFUSALS_BEFORE_FALLBACK = (*_REFUSALS_OF_STEPS, ModelNotFound, ModelNotPriced)
 """Errors of a model that do not refuse a request which has a fallback: the steps have their own reasons."""
-_NOT_IN_STEP = "not a channel of the step"
+_NOT_IN_STEP = "not one of the channels of the step"
 _SMALLEST_IMAGE_REQUESTS: Mapping[str, ImageRequest] = {
     "images": ImageRequest(""),
     "image_edits": ImageRequest("", sources=1),

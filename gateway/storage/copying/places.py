@@ -62,7 +62,7 @@ async def copy_between(
         raise CopyFailed(f"{error}. Stop it first") from None
     except ModuleNotFoundError as missing:
         raise CopyFailed(
-            f"PostgreSQL needs the extra postgres ({missing.name} is missing): {format_install_command('postgres')}"
+            f"PostgreSQL requires the postgres extra ({missing.name} is missing): {format_install_command('postgres')}"
         ) from None
 
 

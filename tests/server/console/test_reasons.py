@@ -120,7 +120,7 @@ def test_the_lists_of_reasons_have_found_them() -> None:
         "at its maximum number of requests per minute",
         "This API key has expired",
     } <= set(found)
-    assert any("a limit counts what this API key spends" in text for text in found)
+    assert any("spending with this API key counts toward a limit" in text for text in found)
 
 
 def show_in_chinese(reason: str) -> str:
