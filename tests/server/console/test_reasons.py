@@ -162,7 +162,7 @@ def test_nested_reasons_are_in_chinese_and_words_of_a_provider_are_not_touched()
     )
     refused = "the earlier steps were ruled out for causes that this step does not list: budget and queue"
     assert format_reason(CHINESE, refused) == (
-        "前面的步骤因“调用方的预算、排队过长”被跳过，而此步骤未将其列为使用条件"  # noqa: RUF001
+        "前面的步骤因“超出调用方预算、排队过长”被跳过，而此步骤未将其列为使用条件"  # noqa: RUF001
     )
     for words in ("Overloaded (529) and busy", "only for members", "", "{reason}"):
         assert format_reason(CHINESE, words) == words

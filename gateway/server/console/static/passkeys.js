@@ -24,12 +24,12 @@ function readCredentials(list) {
 }
 
 // The browser tells no page why: the person left, the time was up, or there is no passkey for this site.
-async function useDevice(work) {
+async function useDevice(work, refusal) {
   try {
     return await work();
   } catch (error) {
     if (error.name === "InvalidStateError") throw new Error(t("You already have a passkey on this device"));
-    if (error.name === "NotAllowedError" || error.name === "AbortError") throw new Error(t("No passkey was used. Try again, or sign in another way"));
+    if (error.name === "NotAllowedError" || error.name === "AbortError") throw new Error(refusal);
     throw error;
   }
 }
@@ -42,7 +42,7 @@ export async function addPasskey(name, passphrase) {
     user: { ...options.user, id: toBytes(options.user.id) },
     excludeCredentials: readCredentials(options.excludeCredentials),
   };
-  const made = await useDevice(() => navigator.credentials.create({ publicKey }));
+  const made = await useDevice(() => navigator.credentials.create({ publicKey }), t("No passkey was created. Try again"));
   return call("POST", "/admin/v1/session/passkeys", {
     id: toText(made.rawId),
     client_data: toText(made.response.clientDataJSON),
@@ -56,7 +56,7 @@ export async function addPasskey(name, passphrase) {
 export async function signIn(body = {}) {
   const options = await call("POST", OPTIONS, body);
   const publicKey = { ...options, challenge: toBytes(options.challenge), allowCredentials: readCredentials(options.allowCredentials) };
-  const { rawId, response } = await useDevice(() => navigator.credentials.get({ publicKey }));
+  const { rawId, response } = await useDevice(() => navigator.credentials.get({ publicKey }), t("No passkey was used. Try again, or sign in another way"));
   return call("POST", SIGN_IN, {
     id: toText(rawId),
     client_data: toText(response.clientDataJSON),
