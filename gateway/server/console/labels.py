@@ -65,7 +65,7 @@ LABELS: Mapping[str, str] = {
     "credit": mark("no credit left at the provider"),
     "context": mark("prompt too long"),
     "unsupported": mark("not supported"),
-    "budget": mark("over the caller’s budget"),
+    "budget": mark("caller over budget"),
     "content": mark("content filter"),
     "invalid": mark("other refusal"),
     # What channels are balanced by

@@ -189,7 +189,8 @@ async def test_explain_walks_the_steps_and_sends_nothing(admin: AdminApi) -> Non
     assert found["steps"][0]["models"][0]["channels"][1]["reason"] == "not one of the channels of the step"
     long = await admin("GET", "/explain?model=fast&prompt_tokens=5000")
     assert list_verdicts(long) == ["first", "skipped"]
-    assert long["steps"][1]["reason"] == "the prompt has about 5000 tokens, but the step accepts only prompts of at most 1000"
+    reason = "the prompt has about 5000 tokens, but the step accepts only prompts of at most 1000"
+    assert long["steps"][1]["reason"] == reason
     assert long["steps"][0]["reserved_usd"] == pytest.approx((5000 * 4 + 4096) * 1000 / 1_000_000)
     plain = await admin("GET", "/explain?model=cheap")
     assert (plain["steps"], len(plain["channels"])) == (None, 2)
