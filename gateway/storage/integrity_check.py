@@ -58,7 +58,7 @@ async def find_damage(path: Path) -> list[str]:
         with closing(connection):
             problems = _check_tables(connection)
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(lambda: found.done() or found.set_result(problems))
+            loop.call_soon_threadsafe(_set_result, found, problems)
 
     # The process ends without waiting for a daemon: where ``CAN_STOP`` is False, a large table takes minutes.
     Thread(target=check, name="integrity", daemon=True).start()
@@ -68,6 +68,11 @@ async def find_damage(path: Path) -> list[str]:
         connection.interrupt()
         await asyncio.wait([found], timeout=STOP_TIMEOUT_S)
         raise
+
+
+def _set_result(found: asyncio.Future[list[str]], problems: list[str]) -> None:
+    if not found.done():
+        found.set_result(problems)
 
 
 def _check(path: Path, within_s: float) -> list[str]:
