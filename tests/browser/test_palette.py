@@ -154,7 +154,7 @@ async def test_a_team_gets_more_until_friday_in_four_actions(site: VisitedGatewa
     await ada.write("Amount to add (USD)", "50", within=page.get_by_role("dialog", name="Raise limit temporarily"))
     await page.get_by_role("button", name="Friday evening").click()
     async with page.expect_navigation():
-        await page.get_by_role("button", name="Raise limit").click()
+        await page.get_by_role("button", name="Raise limit", exact=True).click()
     await expect(page.get_by_role("row", name=re.compile("team raised"))).to_contain_text("$50.00")
     (raised,) = [one for one in (await site.operate("GET", "/limits"))["data"] if one["raises"] == "team"]
     assert (raised["usd"], raised["name"]) == (50, "team raised")
