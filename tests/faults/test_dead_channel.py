@@ -325,7 +325,7 @@ async def test_a_channel_that_hangs_is_given_up_for_another_after_its_time(
         ups[0].behaviour = hanging
         async with traffic_to(gateway_with, equals(ups, first_byte_timeout_s=0.5)) as (gateway, traffic):
             began = asyncio.get_running_loop().time()
-            await traffic.pace(200, stream=True)
+            await traffic.pace(500, stream=True)
             await traffic.finish()
             later = traffic.after_trip(0)
             noticed = sum(result.attempts > 1 for result in later)
