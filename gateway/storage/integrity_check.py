@@ -65,7 +65,8 @@ async def find_damage(path: Path) -> list[str]:
     try:
         return await asyncio.shield(found)
     except asyncio.CancelledError:
-        connection.interrupt()
+        with suppress(sqlite3.ProgrammingError):  # the thread has just closed the connection
+            connection.interrupt()
         await asyncio.wait([found], timeout=STOP_TIMEOUT_S)
         raise
 

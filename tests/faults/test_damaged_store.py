@@ -356,6 +356,23 @@ async def test_damage_that_a_read_meets_is_told(folder: Path) -> None:
         gateway.audited = False
 
 
+async def test_a_check_that_is_cancelled_as_it_ends_is_cancelled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_ended = threading.Event()
+
+    def check_tables(connection: sqlite3.Connection) -> list[str]:
+        connection.close()
+        has_ended.set()
+        return []
+
+    monkeypatch.setattr(integrity_check, "_check_tables", check_tables)
+    checking = asyncio.create_task(integrity_check.find_damage(folder / "gateway.db"))
+    await asyncio.sleep(0)
+    has_ended.wait()  # and its result waits for this loop
+    checking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await checking
+
+
 async def test_a_check_that_is_cancelled_ends_at_once(folder: Path) -> None:
     async with starting(folder) as gateway:
         checking = asyncio.create_task(IntegrityWorker(gateway.app[SERVICES].storage.database).check())
