@@ -1,6 +1,5 @@
 """A process with SQLite, one OpenAI channel and no extra imports what it uses, and nothing besides."""
 
-import asyncio
 import signal
 import subprocess
 import sys
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gateway import furnish, make_template
 from tests.support.sockets import find_free_port
 
 SERVE = """
@@ -41,7 +39,7 @@ models = ["gpt-5-mini"]
 MAX_LINES = 56_500
 """Of the gateway's modules."""
 UNUSED = (
-    "babel", "gateway.alerts", "gateway.auth.sessions", "gateway.batches", "gateway.billing.reconcile",
+    "alembic", "babel", "gateway.alerts", "gateway.auth.sessions", "gateway.batches", "gateway.billing.reconcile",
     "gateway.formats.redaction", "gateway.server.kept_exchange", "gateway.storage.bodies",
     "gateway.billing.cache_use", "gateway.server.cached_answers", "gateway.storage.answer_cache",
     "gateway.cli.channels", "gateway.cluster", "gateway.domain.credit", "gateway.domain.leased_balance",
@@ -62,12 +60,10 @@ UNUSED = (
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> list[str]:
-    """The modules of a process that is ready, over a database that an earlier start has made."""
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The modules of a process that is ready, at its first start."""
     folder = tmp_path_factory.mktemp("plain")
     (folder / "gateway.toml").write_text(FILE)
-    (folder / "data").mkdir()
-    asyncio.run(_make_data(folder / "data", template_path))
     command = ["serve", "--data", "data", "--config", "gateway.toml", "--port", str(find_free_port())]
     done = subprocess.run(
         [sys.executable, "-c", SERVE, *command, f"http://127.0.0.1:{command[-1]}/readyz"],
@@ -80,12 +76,6 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> lis
     assert done.returncode in {0, -signal.SIGTERM}, done.stderr  # ready, it may not handle the signal yet
     (names,) = [line for line in done.stdout.splitlines() if line.startswith("MODULES ")]
     return names.split()[1:]
-
-
-async def _make_data(path: Path, template: Path) -> None:
-    if not template.exists():
-        await make_template(template)
-    await furnish(path, template, declared=False)
 
 
 def test_a_plain_process_imports_nothing_that_it_does_not_use(loaded: list[str]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from sqlalchemy import TextClause, text
+from sqlalchemy import Connection, TextClause, text
 
 from gateway.storage import schema
 from gateway.storage.async_engine import AsyncConnection
@@ -22,28 +22,44 @@ _TABLES: Mapping[str, TextClause] = {
     "sqlite": text("SELECT name FROM sqlite_master WHERE type = 'table'"),
     "postgresql": text("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"),
 }
+_VERSION_TABLE = (
+    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
+    "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+)
+"""As Alembic creates the table."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
-    """Run the missing migrations on the database ``name``; return whether there were any.
+    """Bring the database ``name`` to this version's schema; return whether it had another or none.
 
-    Importing Alembic costs 100 ms and 10 MB, so it is imported only if a migration is missing.
+    An empty SQLite file gets its tables at once. Migrations would make the same tables, but importing Alembic costs
+    100 ms of CPU and 13 MB, and running it 80 ms more.
 
     Raises ``DatabaseStartupError`` as ``check_schema`` does.
     """
     revision = await check_schema(connection, name)
     if revision == schema.REVISION:
         return False
-    if revision is not None:  # with millions of rows this takes a minute without another log line
-        log.info("store_migration_started", schema=revision)
-    from gateway.storage.migrations.run import upgrade  # noqa: PLC0415 - see above
+    if revision is None and connection.dialect.name == "sqlite":
+        await connection.run_sync(create_schema)
+    else:
+        if revision is not None:  # with millions of rows this takes a minute without another log line
+            log.info("store_migration_started", schema=revision)
+        from gateway.storage.migrations.run import upgrade  # noqa: PLC0415 - see above
 
-    await connection.run_sync(upgrade)
+        await connection.run_sync(upgrade)
     await connection.exec_driver_sql(write_user_version(dialect=connection.dialect.name))
     log.info("store_migrated", schema=schema.REVISION)
     return True
+
+
+def create_schema(connection: Connection) -> None:
+    """Create all tables in an empty SQLite database, and record their revision where Alembic does."""
+    schema.metadata.create_all(connection, checkfirst=False)
+    connection.exec_driver_sql(_VERSION_TABLE)
+    connection.exec_driver_sql("INSERT INTO alembic_version VALUES (?)", (schema.REVISION,))
 
 
 async def check_schema(connection: AsyncConnection, name: str) -> str | None:
