@@ -93,7 +93,7 @@ class KeptResponses:
             return
         now_ms = int(self._clock() * 1000)
         expires_ms = now_ms + int(self._find_rules().keep_days * _DAY_MS)
-        response = KeptResponse(response_id, account_id, now_ms, expires_ms, body)
+        response = KeptResponse(response_id, account_id, now_ms, expires_ms, exact_json.trim(body))
         keeping = self._keep(response, inference, turn, self._writing.get(response_id))
         self._writing[response_id] = task = asyncio.get_running_loop().create_task(keeping)
         self._writing_bytes += size

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, get_args
 import orjson
 
 from gateway.deferred import load
+from gateway.domain import exact_json
 from gateway.domain.keep_rule import KEEP_HEADER, RedactedKind, find_share
 from gateway.domain.keep_wish import KeepWish, parse_keep_wish
 from gateway.domain.kept_body import BodyKind, BodyOwner, BodyPart, LossReason
@@ -118,13 +119,13 @@ class KeptExchange:
         for file in form.files:
             note = f"[file {file.filename}, {file.media_type}, {file.size:,} bytes]"
             fields.setdefault(file.field, []).append(note)
-        self.note_request(orjson.dumps({name: _unpack(values) for name, values in fields.items()}))
+        self.note_request(exact_json.trim(orjson.dumps({name: _unpack(values) for name, values in fields.items()})))
 
     def note_answer(self, body: bytes, media_type: str) -> None:
         """Take a complete answer."""
         self._media_type = media_type
         if self._take(len(body)):
-            self._answer.append(body)
+            self._answer.append(b"".join((body, b"")))  # ``exact_json.trim`` without its call
 
     def wrap(self, client_stream: ClientStream) -> CopyingStream:
         """Return a client stream that also collects what is sent."""

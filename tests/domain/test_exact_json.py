@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.domain import exact_json
 from tests.support.table_rows import table_rows
+from tests.support.taken_memory import measure_bytes_each
 
 NUMBERS = [
     "25227143063332189585438", "-25227143063332189585438", "18446744073709551615", "18446744073709551616",
@@ -80,6 +81,13 @@ def test_any_value_returns_with_the_same_digits(value: Any, ascii_only: bool) ->
 def test_any_bytes_are_a_value_or_refused(raw: bytes) -> None:
     with contextlib.suppress(orjson.JSONDecodeError):
         exact_json.dumps(exact_json.loads(raw))
+
+
+@table_rows("length", [1, 100, 5_000, 70_000])
+def test_a_trimmed_copy_takes_its_length_of_memory(length: int) -> None:
+    value = {"text": "x" * length}
+    assert exact_json.trim(exact_json.dumps(value)) == exact_json.dumps(value)
+    assert measure_bytes_each(lambda _: exact_json.trim(exact_json.dumps(value))) < length + 128
 
 
 def test_another_type_is_not_written() -> None:

@@ -14,6 +14,7 @@ from gateway.domain.ledger import UnfinishedRequest
 from gateway.domain.request_log import RequestRecord
 from tests.support.journal_entries import begin, find, interrupted, opened, read_again
 from tests.support.request_records import ROW, make_row, make_rows
+from tests.support.taken_memory import measure_bytes_each
 
 FIELDS = [field.name for field in attrs.fields(RequestRecord)]
 
@@ -42,6 +43,17 @@ def test_a_note_is_read_back_as_it_was_written(path: Path) -> None:
             UnfinishedRequest(interrupted(ROW), False),
             UnfinishedRequest(bare, True),
         ]
+
+
+def test_an_open_request_takes_little_more_memory_than_its_entry(path: Path) -> None:
+    rows = [make_row(f"request-{number}") for number in range(200)]
+    with opened(path) as journal:
+
+        def note(number: int) -> None:
+            journal.start_at_once(begin(rows[number]))
+            journal.record_end(rows[number])
+
+        assert measure_bytes_each(note) < path.stat().st_size / len(rows)
 
 
 _TEXT = st.text() | st.sampled_from(["\n", '{"fields":[]}\n[1,', "\u2028\r\n\x00", "日本", "\U0001f600"])

@@ -15,6 +15,7 @@ import structlog
 from sqlalchemy import text
 
 from gateway.cluster.credit.rows import Connection
+from gateway.domain import exact_json
 from gateway.domain.request_log import RequestRecord, RequestStart
 from gateway.errors import StoreUnavailable
 from gateway.storage.async_engine import AsyncConnection
@@ -99,7 +100,7 @@ class NoteWriter:
 
     def write_soon(self, start: RequestStart) -> "asyncio.Future[None]":
         commit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending_notes.append(_WaitingNote(start.id, orjson.dumps(start._asdict()), commit))
+        self._pending_notes.append(_WaitingNote(start.id, exact_json.trim(orjson.dumps(start._asdict())), commit))
         self._wake.set()
         return commit
 

@@ -78,7 +78,7 @@ class ChangeFile:
         stored_line = self._lines.get((kind, key))
         former_state = {} if stored_line is None else orjson.loads(stored_line[2])[3]
         merged_state = former_state | {name: value for name, value in state.items() if value is not None}
-        line = orjson.dumps((self._now(), kind, key, merged_state), option=orjson.OPT_APPEND_NEWLINE)
+        line = orjson.dumps((self._now(), kind, key, merged_state)) + b"\n"  # a copy, as in the journal
         if len(line) > MAX_STATE_BYTES:
             log.warning("change_not_kept", job=f"{kind} {key}", bytes=len(line))
             return
@@ -104,7 +104,7 @@ class ChangeFile:
             _, number, line = self._lines.get((change.kind, change.key), (0.0, 0, b""))
             if number == change.number:
                 del self._lines[change.kind, change.key]
-                new_line = orjson.dumps((self._now(), *orjson.loads(line)[1:]), option=orjson.OPT_APPEND_NEWLINE)
+                new_line = orjson.dumps((self._now(), *orjson.loads(line)[1:])) + b"\n"
                 self._bytes += len(new_line) - len(line)
                 self._lines[change.kind, change.key] = self._now(), number, new_line
 

@@ -107,7 +107,8 @@ class EventLog:
             self._end_runs()
         run = self._runs.get(sound_key)
         if run is None:
-            run = self._runs[sound_key] = _AudioRun(exact_json.dumps({**event, field: ""}), field, at_ms)
+            head = exact_json.trim(exact_json.dumps({**event, field: ""}))
+            run = self._runs[sound_key] = _AudioRun(head, field, at_ms)
         run.at_ms = at_ms
         run.event_count += 1
         run.data_bytes += len(data)

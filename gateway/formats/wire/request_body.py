@@ -78,7 +78,7 @@ def build_payload(body: Payload, boundary_mark: str) -> tuple[bytes | Content, s
         boundary = _find_boundary(body, boundary_mark)
         return Content(tuple(_join_bytes(_build_form(body, boundary)))), f"multipart/form-data; boundary={boundary}"
     try:
-        return orjson.dumps(body), JSON
+        return b"".join((orjson.dumps(body), b"")), JSON  # ``exact_json.trim`` without its call: a stream keeps this
     except orjson.JSONEncodeError:  # the body contains files or long numbers, or is nested too deeply
         return _build_around_files(body), JSON
 

@@ -15,6 +15,7 @@ from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.errors import InvalidRequest
 from gateway.formats.wire.request_body import JSON, Form, InlineUpload, build_data_url, build_payload
 from tests.support.table_rows import table_rows
+from tests.support.taken_memory import measure_bytes_each
 
 MARK = "req_0123456789abcdef01234567"
 
@@ -175,6 +176,10 @@ def test_no_text_is_taken_for_the_place_of_a_file(text: str) -> None:
 
 def test_json_without_files_is_bytes() -> None:
     assert build_payload({"a": 1}, MARK) == (b'{"a":1}', JSON)
+
+
+def test_a_body_takes_little_more_memory_than_its_length() -> None:
+    assert measure_bytes_each(lambda number: build_payload({"text": "x" * 400, "number": number}, MARK)) < 600
 
 
 def test_what_is_no_json_is_the_callers_mistake() -> None:
