@@ -7,6 +7,7 @@ Shapes: OpenAI's OpenAPI document, ``ChatCompletionRequestMessageContentPartFile
 import base64
 import mimetypes
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from gateway.domain.client_file import is_client_id
@@ -20,8 +21,6 @@ _PROMPT_FIELDS = ("messages", "input")
 _FILE_ID_PREFIX = "file-"
 _MODEL_KINDS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
 """Types of items written by a model, in which an id is only text."""
-_MIME_TYPES = mimetypes.MimeTypes()
-"""Only Python's built-in table: the system's tables differ between machines."""
 _PDF_START = b"%PDF-"
 _TEXT_TYPE, _UNKNOWN_TYPE = "text/plain", "application/octet-stream"
 _IMAGE_TYPE_PREFIX = "image/"
@@ -61,7 +60,7 @@ def find_type(filename: str, head: bytes) -> str:
     """Return the media type of a file from its first bytes, else from its name, else text or unknown binary."""
     if head.startswith(_PDF_START):
         return "application/pdf"
-    known_type = sniff_media(head[:SNIFF_BYTES]) or _MIME_TYPES.guess_type(filename)[0]
+    known_type = sniff_media(head[:SNIFF_BYTES]) or _read_media_types().guess_type(filename)[0]
     if known_type is not None:
         return known_type
     return _UNKNOWN_TYPE if b"\x00" in head else _TEXT_TYPE
@@ -96,3 +95,9 @@ def inline_file(named_file: NamedFile, filename: str, media_type: str, data: str
         holder["image_url"] = url
     else:
         holder |= {"filename": filename, "file_data": url}
+
+
+@cache
+def _read_media_types() -> mimetypes.MimeTypes:
+    """Return Python's built-in table alone: the system's tables differ between machines."""
+    return mimetypes.MimeTypes()
