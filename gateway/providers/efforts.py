@@ -12,6 +12,7 @@ from gateway.providers.base import Body, Quirk
 FIELD = "reasoning_effort"
 _EFFORT_ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _MEDIUM_INDEX = _EFFORT_ORDER.index("medium")
+_DEFAULT = "default"
 
 ORDINARY_EFFORTS = ("low", "medium", "high")
 EFFORTS_WITH_NONE = ("none", *ORDINARY_EFFORTS)
@@ -94,8 +95,13 @@ def _find_nearest(effort: str, efforts: Sequence[str]) -> str:
     position = _EFFORT_ORDER.index(effort)
     return min(
         efforts,
-        key=lambda word: (abs(_EFFORT_ORDER.index(word) - position), abs(_EFFORT_ORDER.index(word) - _MEDIUM_INDEX)),
+        key=lambda word: (abs(_find_position(word) - position), abs(_find_position(word) - _MEDIUM_INDEX)),
     )
+
+
+def _find_position(word: str) -> int:
+    """Return the place of a vendor's effort in the order of efforts; "default", Groq's word, is taken for "medium"."""
+    return _MEDIUM_INDEX if word == _DEFAULT else _EFFORT_ORDER.index(word)
 
 
 def disable_thinking_by(field: str, value: Any) -> Quirk:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidRequest
+from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
 from tests.support.table_rows import table_rows
 
@@ -47,6 +48,28 @@ def test_an_effort_is_the_nearest_that_the_model_knows(slug: str, models: str, w
                     {"reasoning_effort": words[word]},
                     () if words[word] == word else ("reasoning_effort",),
                 )
+
+
+@table_rows(
+    ("effort", "sent"), [("minimal", "none"), *((word, "default") for word in ("low", "medium", "high", "max"))]
+)
+def test_a_model_that_reasons_or_not_reasons_for_every_effort_but_the_least(effort: str, sent: str) -> None:
+    changed = ("reasoning_effort",)
+    assert shape("groq", "qwen/qwen3-32b", {"reasoning_effort": effort}) == ({"reasoning_effort": sent}, changed)
+    body = {"reasoning": {"effort": effort, "summary": "auto"}}
+    assert shape("groq", "qwen/qwen3-32b", body, "openai_responses")[0]["reasoning"]["effort"] == sent
+
+
+MODELS = ("gpt-5-pro", "openai/gpt-oss-20b", "qwen/qwen3-32b", "grok-4", "glm-4.6", "mistral-small-latest", "m")
+ENDPOINTS = [(slug, endpoint) for slug, provider in PROVIDERS.items() for endpoint in provider.endpoints]
+
+
+@pytest.mark.parametrize(("slug", "endpoint"), ENDPOINTS, ids=lambda value: getattr(value, "wire", value))
+def test_no_vendor_is_at_a_loss_for_an_effort(slug: str, endpoint: Endpoint) -> None:
+    for model in MODELS:
+        for effort in ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default", "", "ultra", 3, None, []):
+            for body in ({"reasoning_effort": effort}, {"reasoning": {"effort": effort}}):
+                endpoint.apply_quirks(dict(body), model)
 
 
 DISABLED = {"thinking": {"type": "disabled"}}
