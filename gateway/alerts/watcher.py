@@ -50,7 +50,8 @@ class AlertWatcher:
         self._collect = collect
         self._repository = repository
         self._clock = clock
-        self._sent_alerts: dict[Subject, OpenAlert] | None = None
+        self._sent_alerts: dict[Subject, OpenAlert] = {}
+        self._is_loaded = False
         self._was_own = False
         self._check_lock = asyncio.Lock()
         self._unstored_keys: set[Subject] = set()
@@ -65,7 +66,10 @@ class AlertWatcher:
         async with self._check_lock:
             findings = await self._collect()
             if self._was_own and not findings.own:  # this node has become the leader; the previous one has sent alerts
-                self._sent_alerts = None
+                self._sent_alerts = {
+                    key: self._sent_alerts[key] for key in self._unstored_keys & self._sent_alerts.keys()
+                }
+                self._is_loaded = False
             self._was_own = findings.own
             sent_alerts = await self._load()
             now_s = int(self._clock())
@@ -164,13 +168,14 @@ class AlertWatcher:
             target.put(alert)
 
     async def _load(self) -> dict[Subject, OpenAlert]:
-        """Return the sent alerts. The first call reads them from the database, if it answers."""
-        if self._sent_alerts is None:
+        """Return the sent alerts, read from the database as soon as it answers; until then, those of this process."""
+        if not self._is_loaded:
             try:
                 alerts = await self._repository.list_alerts()
             except StoreUnavailable:
-                alerts = ()
-            self._sent_alerts = {(alert.kind, alert.subject): alert for alert in alerts}
+                return self._sent_alerts
+            self._sent_alerts = {(alert.kind, alert.subject): alert for alert in alerts} | self._sent_alerts
+            self._is_loaded = True
         return self._sent_alerts
 
     async def _store(self, changed_keys: set[Subject], sent_alerts: dict[Subject, OpenAlert]) -> None:

@@ -1,19 +1,22 @@
 """What is sent of a changing world: each thing once, over restarts, and not again within the hour."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from gateway.alerts.apprise_sender import find_type
 from gateway.alerts.delivery import AlertTarget, DeliveryFailed, hide_secrets
 from gateway.alerts.watcher import AlertWatcher
 from gateway.alerts.webhook import parse_secret
 from gateway.config.alert_schema import AlertSpec
-from gateway.domain.alert import KINDS, Alert, Condition, Findings
+from gateway.domain.alert import KINDS, Alert, Condition, Findings, OpenAlert, Subject
+from gateway.errors import StoreUnavailable
 from gateway.parsing import ValidationErrors, parse_table
 from gateway.server.context import SERVICES
 from gateway.storage.alerts import AlertRepository
@@ -67,6 +70,39 @@ async def test_a_condition_is_told_once_and_its_end_once(gateway_with: StartGate
     assert await world.see(UP) == []
     world.restart()
     assert sorted(await world.see(fails)) == ["channel_failing", "provider_key_refused"]
+
+
+class FailingRepository(AlertRepository):
+    """Alerts in a database that answers only while ``is_there``."""
+
+    is_there = True
+
+    @override
+    async def list_alerts(self) -> Sequence[OpenAlert]:
+        self._check()
+        return await super().list_alerts()
+
+    @override
+    async def replace(self, gone_subjects: Sequence[Subject], changed_alerts: Sequence[OpenAlert]) -> None:
+        self._check()
+        await super().replace(gone_subjects, changed_alerts)
+
+    def _check(self) -> None:
+        if not self.is_there:
+            raise StoreUnavailable("away")
+
+
+async def test_what_was_sent_before_is_read_as_soon_as_the_database_answers(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({})
+    world = World(repository := FailingRepository(gateway.app[SERVICES].storage.database))
+    assert await world.see(Findings((DOWN,))) == ["channel_failing"]
+    repository.is_there = False
+    world.restart()
+    assert await world.see(UNKNOWN) == ["provider_key_refused"]
+    repository.is_there = True
+    assert await world.see(Findings((DENIED, DOWN))) == []  # one from the database, one from this process
+    world.restart()
+    assert await world.see(UP) == ["channel_recovered"]
 
 
 async def test_what_ends_and_returns_within_the_hour_is_not_told_again(gateway_with: StartGateway) -> None:
