@@ -40,7 +40,8 @@ _TRUNCATION_MARK = ",..."
 _ID = re.compile(r"req_[0-9a-f]{24}", re.ASCII)
 _CAPITALS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TO_LOWER = str.maketrans(_CAPITALS, _CAPITALS.lower())
-_DISCONNECTED_STATUS = 499
+_UNWANTED_STATUSES = frozenset({409, 499})
+"""Statuses that requests without a failure have, too: of a cancelled request, and of one whose client disconnected."""
 
 
 def _clean_code(code: str) -> str:
@@ -316,7 +317,7 @@ class RequestFilter:
             self.verdict == "error"
             or (self.text is not None and self.request_id is None)
             or (self.outcome is not None and self.outcome not in NON_FAILURES)
-            or (self.status is not None and self.status >= 400 and self.status != _DISCONNECTED_STATUS)  # noqa: PLR2004 - HTTP
+            or (self.status is not None and self.status >= 400 and self.status not in _UNWANTED_STATUSES)  # noqa: PLR2004 - HTTP
         )
 
     def matches(self, stored_request: "StoredRequest") -> bool:
@@ -348,7 +349,9 @@ class RequestFilter:
         if self.request_id is not None:
             return row.id == self.request_id
         search_text = lower_ascii(self.text or "")
-        return search_text in lower_ascii(row.error) or search_text in lower_ascii(row.error_code or "")
+        return has_failed(row) and (
+            search_text in lower_ascii(row.error) or search_text in lower_ascii(row.error_code or "")
+        )
 
 
 @frozen

@@ -278,6 +278,7 @@ def write_conditions(request_filter: RequestFilter, index: str | None) -> list[C
         conditions.append(_COLUMNS.settled_ms < request_filter.until_ms)
     if request_filter.text is not None and request_filter.request_id is None:
         text = lower_ascii(request_filter.text)
+        conditions.append(~_COLUMNS.outcome.in_(NON_FAILURES))
         conditions.append(
             or_(*(FoldedText(_COLUMNS[name]).contains(text, autoescape=True) for name in ("error", "error_code")))
         )

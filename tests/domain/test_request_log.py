@@ -207,6 +207,7 @@ def test_an_id_is_looked_for_as_an_id_and_nowhere_else() -> None:
         ({"status": 200}, False),
         ({"status": 399}, False),
         ({"status": 400}, True),
+        ({"status": 409}, False),
         ({"status": 499}, False),
         ({"status": 503}, True),
         ({"verdict": "error"}, True),

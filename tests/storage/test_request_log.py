@@ -21,6 +21,7 @@ FAILURES: dict[int, dict[str, Any]] = {
     3: {"status": 429, "outcome": "refused", "error_code": "rate_limit_exceeded", "error": "Wait 5 s", "channel": None},
     5: {"status": 200, "outcome": "failed", "error_code": "upstream_error", "error": "It broke off: 50% done"},
     7: {"status": 400, "outcome": "refused", "error_code": None, "error": "Context_length is 8"},
+    9: {"status": 409, "outcome": "cancelled", "error_code": "request_cancelled", "error": "It was cancelled, 50%"},
     11: {"status": 499, "outcome": "client_closed", "error_code": None, "error": ""},
     13: {"status": 500, "outcome": "interrupted", "error_code": None, "error": ""},
 }
@@ -99,8 +100,8 @@ WISHES = st.builds(
     account_id=seldom(0, 2, 77),
     model=seldom("m0", "m3", "M3", ""),
     channel=seldom("c0", "C1"),
-    status=seldom(200, 429, 499, 500, 418),
-    outcome=seldom("completed", "refused", "client_closed", "interrupted", "failed"),
+    status=seldom(200, 409, 429, 499, 500, 418),
+    outcome=seldom("completed", "refused", "client_closed", "cancelled", "interrupted", "failed"),
     verdict=seldom("ok", "error"),
     since_ms=MOMENTS,
     until_ms=MOMENTS,
