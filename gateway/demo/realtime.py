@@ -125,7 +125,7 @@ class _Session:
             case "conversation.item.create":
                 await self.add(asks.get_typed(event, "item", dict, default={}))
             case "input_audio_buffer.append":
-                self.audio_bytes += len(b64decode(asks.get_typed(event, "audio", str, default="")))
+                self.audio_bytes += _count_audio(asks.get_typed(event, "audio", str, default=""))
             case "input_audio_buffer.clear":
                 self.audio_bytes = 0
                 await self.send("input_audio_buffer.cleared")
@@ -303,3 +303,11 @@ def _read_text(item: Json) -> str:
     if not isinstance(parts, list):
         return ""
     return "\n".join(str(part.get("text") or part.get("transcript") or "") for part in parts if isinstance(part, dict))
+
+
+def _count_audio(text: str) -> int:
+    """Return the bytes of sound in base64. Raises ``RequestError`` for another text."""
+    try:
+        return len(b64decode(text))
+    except ValueError:
+        raise RequestError("'audio' must be base64.", param="audio") from None

@@ -33,3 +33,21 @@ async def test_a_client_that_leaves_a_response_leaves_no_failed_task(caplog: pyt
         await demo.stop()
     gc.collect()
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_sound_that_is_not_base64_is_an_error_event_and_the_session_goes_on() -> None:
+    demo = DemoUpstream(pace_s=0)
+    await demo.start()
+    try:
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {demo.api_key}"}) as session,
+            session.ws_connect(f"{demo.base_url}/realtime?model=demo-realtime") as socket,
+        ):
+            await socket.receive_json()
+            await socket.send_json({"type": "input_audio_buffer.append", "event_id": "mine", "audio": "AAA"})
+            error = await socket.receive_json()
+            assert (error["type"], error["error"]["event_id"]) == ("error", "mine")
+            await socket.send_json({"type": "input_audio_buffer.clear"})
+            assert (await socket.receive_json())["type"] == "input_audio_buffer.cleared"
+    finally:
+        await demo.stop()

@@ -1,7 +1,8 @@
 """The demo's videos as the real SDK, and a plain client, see them."""
 
 import re
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64encode
+from hashlib import blake2b
 from typing import Any
 
 import aiohttp
@@ -276,3 +277,11 @@ def test_an_id_says_everything_of_its_job_and_is_safe_in_a_path(
 def test_no_other_text_is_an_id(text: str) -> None:
     assert find_job(text) is None
     assert find_job("video_" + text) is None
+
+
+@given(st.binary(min_size=15, max_size=15))
+def test_an_id_that_somebody_made_is_a_job_or_none(packed: bytes) -> None:
+    """The checksum has no key."""
+    made = urlsafe_b64encode(packed + blake2b(packed, digest_size=6).digest()).decode().rstrip("=")
+    job = find_job(f"video_{made}")
+    assert (job is not None) == (packed[0] < len(VIDEO_MODELS) and packed[1] < len(SIZES))
