@@ -14,8 +14,8 @@ Packages, lowest first; a package imports only from lower ones (``tests/architec
     auth       API keys, members, sessions          proxy      attempts, failover, streaming
     media      images, audio, kept files            videos     durable video jobs, webhooks
     batches    requests of a file, sent once        observability  metrics, traces, process
-    config     files, console settings, reload      sinks      rows and bodies delivered elsewhere
-    demo       built-in provider for a first try    alerts     notices of problems, and their delivery
+    config     files, console settings, reload      alerts     notices of problems, and their delivery
+    sinks      rows and bodies delivered elsewhere  demo       built-in provider for a first try
     server     aiohttp application                  cluster    several gateways on one PostgreSQL
     services   opens all of it at start             doctor     checks of an installation
     cli        commands

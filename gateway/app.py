@@ -1,4 +1,4 @@
-"""The application: routes, and middlewares from the outermost inwards, over the services that ``services`` opens."""
+"""Builds the application, with its routes and middlewares, and opens it on a runner, with all services."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -19,7 +19,7 @@ class JobRunner:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, name: str, job: Callable[[], Awaitable[None]]) -> None:
-        """Run ``job``, which never returns, under ``name``."""
+        """Run ``job`` under ``name`` until it returns or ``stop`` is called."""
         self._tasks.append(asyncio.get_running_loop().create_task(self._keep_running(name, job), name=name))
 
     async def stop(self) -> None:

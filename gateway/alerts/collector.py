@@ -34,7 +34,7 @@ from gateway.errors import StoreUnavailable
 from gateway.routing.load_balancer import LoadBalancer
 
 KEYS_READ_INTERVAL_S = 60.0
-"""Keys are read from the database only this often: there may be thousands."""
+"""Keys and accounts are read from the database only this often: there may be thousands."""
 _STORE_SUBJECT: Subject = ("store_not_writable", "")
 
 
@@ -152,7 +152,7 @@ class AlertConditions:
         return names
 
     def _list_limits(self, now_s: float) -> Iterator[LimitUse]:
-        """Yield the quotas of all keys and accounts."""
+        """Yield how much of their quotas the keys and accounts have spent; those without a quota are left out."""
         names, day, unspent = self._name_owners(), self.accounting.day_at(now_s), Balance("key")
         owners_by_kind: tuple[tuple[Owner, Sequence[Account | ApiKey]], ...] = (
             ("account", self._owners),

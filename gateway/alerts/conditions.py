@@ -116,7 +116,7 @@ def _find_refused_keys(channel: str, keys: Sequence[ChannelKeyView]) -> Iterator
 
 
 def find_unpriced_models(models: Iterable[str]) -> Iterator[Condition]:
-    """Yield the requested models that have no price."""
+    """Yield a condition for each of ``models``, which were requested and have no price."""
     for model in models:
         yield Condition(
             "model_unpriced",
@@ -149,7 +149,7 @@ def find_bodies_problem(problem: str) -> Iterator[Condition]:
 
 
 def find_store_replacement(replacement: ReplacedStore, now_s: float) -> Iterator[Condition]:
-    """Yield the condition that another server replaced the store within the last day."""
+    """Yield the condition that the store was found replaced, by another server or an older state, in the last day."""
     if not replacement.found_ms or now_s - replacement.found_ms / 1000 > _DAY_S:
         return
     new_changes = [change for change in replacement.changes if change.found_ms == replacement.found_ms]
@@ -177,7 +177,7 @@ def check_certificate(certificate: Certificate | None, now_s: float) -> Iterator
 
 
 def find_expiring_keys(keys: Iterable[ApiKey], names: Mapping[int, str], now_s: float) -> Iterator[Condition]:
-    """Yield active API keys that expire within a week, and keys that expired within the last week."""
+    """Yield a condition for each active API key that expires within a week or expired within the last week."""
     for key in keys:
         if key.status != "active" or key.expires_s is None or abs(key.expires_s - now_s) > WARN_KEY_DAYS * _DAY_S:
             continue
@@ -199,7 +199,7 @@ def _end_sentence(reason: str) -> str:
 
 
 def find_sinks_behind(states: Iterable[SinkState], now_s: float) -> Iterator[Condition]:
-    """Yield the sinks for which a request has waited for ten minutes, and those that lost requests in the last day."""
+    """Yield a condition for each sink that is ten minutes behind, and for each that lost requests in the last day."""
     for state in states:
         lag_s = state.find_lag_s(now_s)
         if lag_s >= BEHIND_AFTER_S:

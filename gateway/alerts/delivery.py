@@ -26,7 +26,7 @@ class DeliveryFailed(Exception):
 
 
 class Send(Protocol):
-    """Makes one attempt to deliver."""
+    """Makes one attempt to deliver an alert to a target."""
 
     async def __call__(self, alert: Alert) -> None:
         """Deliver ``alert``. Raises ``DeliveryFailed``."""

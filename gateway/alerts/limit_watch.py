@@ -1,4 +1,4 @@
-"""Finds subjects of limits, such as end users, that have spent their soft share, or will spend all of it early."""
+"""Finds subjects of limits, such as end users, that have spent the soft share, or will soon use up the limit."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -116,7 +116,7 @@ class LimitWatch:
     def _find_burning(
         self, limit: "Limit", uses: Iterable[tuple[str, LimitUse]], now_s: float, burn_rate: float
     ) -> Iterator[Condition]:
-        """Yield a condition for each subject that the last hour's pace uses up early; record a sample if one is due."""
+        """Yield a condition for each subject that reaches the limit early at the last hour's pace; sample if due."""
         spent_by_subject = {subject: (use.started_s, use.spent_nanos) for subject, use in uses}
         samples = self._samples.setdefault(limit.counter, deque())
         while samples and not 0 <= now_s - samples[0].at_s <= HOUR_S:

@@ -19,12 +19,12 @@ SPENDING_READ_INTERVAL_S = 300.0
 ANOMALY_DAYS = 14
 """How many earlier days an hour is compared with."""
 MAX_COMPARISONS = 200
-"""How many hours are compared with earlier days at one reading, of keys first. Others follow later."""
+"""For how many hours earlier days are read at a time, hours of keys first. Other hours follow at later readings."""
 
 OwnerId = tuple[int, int | None]
 """An account and its key; None for the whole account."""
 HourCosts = Mapping[OwnerId, Mapping[int, int]]
-"""What each key and account has spent in nano-USD, by hour."""
+"""What each key and account has spent in nano-USD, by hour (counted in UTC since 1970)."""
 
 
 class SpendingWatch:

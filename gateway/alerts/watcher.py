@@ -88,7 +88,7 @@ class AlertWatcher:
             await self._store(changed_keys | expired_keys, sent_alerts)
 
     async def test(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Send a test alert to one target, or to all; return the result of each, as JSON."""
+        """Send a test alert to the target ``name``, or to all; return the result of each, as JSON."""
         targets = [target for target in self.targets if name in {None, target.status.name}]
         alert = Alert("test", "", "This is a test of the alerts of your model gateway.", int(self._clock()))
         problems = await asyncio.gather(*(target.try_once(alert) for target in targets))
@@ -146,7 +146,7 @@ class AlertWatcher:
     def _close_ended_alerts(
         self, findings: Findings, sent_alerts: dict[Subject, OpenAlert], now_s: int
     ) -> set[Subject]:
-        """Close alerts whose conditions have ended, and report recoveries that matter; return the subjects."""
+        """Close alerts whose conditions have ended, and report ``RECOVERIES``; return the subjects that were closed."""
         current_keys = {
             (condition.kind, condition.subject[:_MAX_SUBJECT_CHARS]) for condition in findings.conditions
         } | findings.unknown

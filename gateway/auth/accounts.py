@@ -37,8 +37,8 @@ from gateway.storage.merging import ChangedMeanwhile
 
 _ALPHABET = string.ascii_letters + string.digits
 MAX_KEYS, MAX_CHARS = 500, 4_096
-"""Limits for keys that members create: keys per account, and characters in a list of a key. Every change reads all keys
-again, and compiling a glob takes 20 us per character, on the event loop."""
+"""Limits for keys that members create or change: keys per account, and characters in a list of a key. Every change
+reads all keys again, and compiling a glob takes 20 us per character, on the event loop."""
 
 Fields = dict[str, Any]
 KeyState = Literal["active", "disabled", "expired"]
@@ -55,7 +55,8 @@ class AccountRules:
         find_groups: returns the groups of channels and prices; keys in other groups are refused. If it returns None,
             any group is valid.
         check_account_may_go: raises ``Conflict`` if every active administrator belongs to the account.
-        shared: whether other nodes use the keys, too; the last uses there are read from the stored requests.
+        shared: whether other nodes use the keys, too. Their last uses are read from the stored requests, and accounts
+            with a time zone may have no daily or monthly quotas.
     """
 
     find_webhook_hosts: Callable[[], tuple[str, ...]]
@@ -67,8 +68,8 @@ class AccountRules:
 class AccountService:
     """Reads and changes accounts and keys. A change is in force in this process when the method returns.
 
-    A member as ``actor`` sees only the member's own account. ``change_lock`` is held during every change, because a
-    change depends on what was read before it.
+    A member as ``actor`` sees only the member's own account. ``change_lock`` is held during every change that
+    depends on what was read before it.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class AccountService:
         return await self.show_keys(await self.list_callers(actor, account))
 
     async def list_callers(self, actor: Actor = OPERATOR, account: str | None = None) -> list[Caller]:
-        """Return the keys in force that ``actor`` may see, or those of one account, each with its account.
+        """Return the keys that ``actor`` may see, or those of one account, each with its account.
 
         Raises ``NotFound`` for an unknown account.
         """
@@ -239,9 +240,10 @@ class AccountService:
         return changed_key, account
 
     async def rename_user(self, names: Collection[str], new_name: str, account_id: int | None) -> int:
-        """Replace an end user's name in stored keys; return the number of changed keys.
+        """Replace the ``names`` of an end user in stored keys by ``new_name``; return the number of changed keys.
 
-        No audit row is written, because it would have the name.
+        ``account_id`` None means the keys of all accounts. Keys of the configuration file stay as they are. No audit
+        row is written, because it would have the name.
         """
         renamed_count = 0
         async with self.change_lock:

@@ -130,7 +130,7 @@ class ApiKeyAuthenticator:
         return key_digest(self._pepper, secret)
 
     def authenticate(self, authorization: str | None) -> Caller:
-        """Return the caller of an ``Authorization`` header.
+        """Return the caller of an ``Authorization`` header, and record the use of the key.
 
         Raises ``InvalidApiKey``, ``KeyDisabled`` or ``KeyExpired``.
         """
@@ -178,9 +178,10 @@ class ApiKeyAuthenticator:
         return self._last_used_s.get(key_id)
 
     def refresh(self, caller: Caller) -> Caller:
-        """Return the caller with the current state of its key or account.
+        """Return the caller with the current state of the key, and record its use.
 
-        Raises ``InvalidApiKey`` if the key is gone, ``KeyDisabled`` or ``KeyExpired``.
+        For a caller without a stored key (id 0), the state is that of the account. Raises ``InvalidApiKey`` if the key,
+        its secret or the account is gone, ``KeyDisabled`` or ``KeyExpired``.
         """
         if caller.key.id:
             current_caller = self._callers.get(caller.key.digest)

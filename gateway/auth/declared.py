@@ -79,8 +79,8 @@ async def _free_secrets(
 ) -> list[ApiKey]:
     """Take the file's secrets away from other stored keys, because a secret belongs to one key.
 
-    Another key has such a secret if a key was renamed, or moved to another account, in the file. Return all stored keys
-    afterwards.
+    Another key has such a secret if a key was renamed, or moved to another account, in the file. That key is disabled,
+    unless only its former secret was taken. Return all stored keys afterwards.
     """
     paths = {service.directory.digest(spec.secret or ""): path for path, spec in specs_by_path.items()}
     keys = list(await service.register.keys.list_keys())

@@ -25,7 +25,7 @@ _PUBLIC_KEY_TYPES = frozenset({"RSA", "EC", "OKP"})
 
 
 class InvalidIdToken(Exception):
-    """The ID token is not valid; the message is for the log and gives the reason."""
+    """The ID token or the provider's key set is not valid; the message is for the log and gives the reason."""
 
 
 class UnknownSigningKey(InvalidIdToken):
@@ -43,7 +43,7 @@ class ExpectedToken:
 
 
 def choose_algorithms(algorithms: Any) -> tuple[str, ...]:
-    """Return the allowed algorithms among those in the provider's metadata; RS256 if it lists no algorithm."""
+    """Return the allowed ones among ``algorithms``, a value of the provider's metadata; RS256 if it is no list."""
     names = algorithms if isinstance(algorithms, list) else ["RS256"]
     return tuple(name for name in names if isinstance(name, str) and name in ALGORITHMS)
 

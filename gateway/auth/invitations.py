@@ -1,4 +1,4 @@
-"""Creation of members: the first administrator by the link printed at startup, others by invitation."""
+"""Links that create members (the first administrator's is printed at startup), and links that reset a passphrase."""
 
 import asyncio
 import hmac
@@ -54,7 +54,7 @@ class Invitations:
         self._setup_lock = asyncio.Lock()
 
     async def find_setup_token(self) -> str | None:
-        """Return the token that creates the first administrator; None if there is an active administrator."""
+        """Return the first administrator's token; None if an administrator is active, or passwords are off."""
         return await find_setup_token(self._members, self._values, is_local=self._sessions.is_local)
 
     async def set_up(self, token: str, name: str, passphrase: str, visitor: ClientInfo) -> NewSession:
@@ -107,7 +107,8 @@ class Invitations:
         """Create a member or change a passphrase, and sign in. The link becomes invalid.
 
         A member with a second factor needs a code of it. Raises ``NotFound`` for an invalid link, ``InvalidRequest``,
-        ``Conflict`` for a taken name, ``SecondFactorNeeded``, ``WrongPassphrase``, ``RateLimited``.
+        ``SecondFactorNeeded``, ``WrongPassphrase``, ``RateLimited``, and ``Conflict`` for a taken name, or if a passkey
+        is the member's only second factor.
         """
         opened_invite = await self.open_link(token)
         if opened_invite.member is not None:

@@ -20,9 +20,10 @@ COUNTER_TTL_S = 15 * 60.0
 
 @frozen
 class Pace:
-    """The waits between failed attempts.
+    """The waits after failed attempts.
 
-    ``free_attempts`` cause no wait; each further one causes a wait of 1, 2, 4 … seconds, up to ``max_wait_s``.
+    The first ``free_attempts`` are made without a wait. From the last of them on, failures cause waits of 1, 2, 4 …
+    seconds, up to ``max_wait_s``.
     """
 
     free_attempts: int
@@ -162,6 +163,6 @@ def check_wait(wait_s: float) -> None:
 
 
 def make_counter_key(*values: str) -> bytes:
-    """Return the key under which attempts of a name and an address are counted."""
+    """Return the key under which attempts are counted. ``values`` are a name, a network, or both."""
     # Users sometimes type a passphrase into the name field, so only a digest is kept here.
     return hashlib.blake2b("\0".join(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()

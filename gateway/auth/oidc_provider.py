@@ -66,7 +66,7 @@ class VerifiedToken:
 
 
 class OidcProvider:
-    """Signs in members at one provider. ``fetcher`` sends the requests, and must trust the issuer's origin."""
+    """Signs in members at one provider. ``fetcher`` sends the requests."""
 
     def __init__(
         self, spec: SignInProvider, fetcher: SafeFetcher, *, clock: Callable[[], float], monotonic: Callable[[], float]

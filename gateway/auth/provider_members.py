@@ -78,8 +78,8 @@ class ProviderMembers:
     ) -> Member:
         """Update the member's role and account from the claims; return the member.
 
-        A change ends all sessions of the member. Raises ``Forbidden`` if the member is disabled or the claims give no
-        role or account.
+        A change, or the loss of the role, ends all sessions of the member. Raises ``Forbidden`` if the member is
+        disabled or the claims give no role or account.
         """
         if current_member.status != "active":
             raise Forbidden(DISABLED_TEXT, should_retry=False)
@@ -115,7 +115,10 @@ class ProviderMembers:
         raise Forbidden(ACCOUNT_MISSING, should_retry=False)
 
     async def link(self, claims: Claims, flow: Flow, visitor: ClientInfo) -> None:
-        """Link the identity to the member who began the flow. Raises ``Forbidden`` if that session has ended."""
+        """Link the identity to the member whose session began the flow.
+
+        Raises ``Forbidden`` if the session has ended or the member is disabled.
+        """
         stored_session = await self._members.find_session(bytes.fromhex(flow.session))
         if stored_session is None or stored_session[0].is_over(self._now_ms()) or stored_session[1].status != "active":
             raise Forbidden(BEGIN_AGAIN, should_retry=False)

@@ -115,7 +115,7 @@ class ProviderSignIn:
                 raise
 
     async def sign_out(self, user: CurrentUser, return_url: str | None) -> str | None:
-        """Return the URL at which the provider ends its own session; None without such a URL.
+        """Return the URL at which the provider ends its own session; None if there is none, or it is unknown.
 
         The provider then redirects the browser to ``return_url``, if given.
         """

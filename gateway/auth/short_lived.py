@@ -1,4 +1,4 @@
-"""Values of sign-ins and client secrets until they expire: in memory, or in the database for all nodes of a cluster."""
+"""Stores of short-lived values of sign-ins and client secrets: the protocol, and the store in memory of one process."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -18,7 +18,7 @@ class ShortLived(Protocol):
     async def remove(self, kind: str, name: bytes) -> bool: ...
 
     async def count_values(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Count the values of a kind. Return a key's number, the number of all, and the earliest expiry in Unix ms.
+        """Return how many values of a kind a key has, how many there are, and the earliest expiry in Unix ms.
 
         The expiry is that of the key's values if it has any, else of all values; 0 without any value.
         """
@@ -60,7 +60,7 @@ class MemoryValues:
         return entry is not None and entry.expires_ms > self._clock() * 1000
 
     async def count_values(self, kind: str, key_id: int) -> tuple[int, int, int]:
-        """Count the values of a kind. Return a key's number, the number of all, and the earliest expiry in Unix ms.
+        """Return how many values of a kind a key has, how many there are, and the earliest expiry in Unix ms.
 
         The expiry is that of the key's values if it has any, else of all values; 0 without any value.
         """

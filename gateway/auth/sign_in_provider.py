@@ -107,7 +107,7 @@ class SignInProvider:
 
 
 def find_email(claims: Claims) -> str | None:
-    """Return the e-mail address in lower case; None if it is missing or the provider has not verified it."""
+    """Return the e-mail address in lower case; None if it is missing, malformed or not verified by the provider."""
     email = claims.get("email")
     if not isinstance(email, str) or claims.get("email_verified") is not True:
         return None

@@ -64,8 +64,8 @@ class Totp:
     def verify(self, member: Member, code: str | None, now_s: float) -> Credential:
         """Verify a code; return the proof. A member without a second factor needs no code.
 
-        Raises ``SecondFactorNeeded`` if the code is missing or has another form, ``WrongPassphrase`` for a wrong or
-        used code, and ``InternalError`` if the stored secret cannot be decrypted.
+        Raises ``SecondFactorNeeded`` if the code is missing or has another form, or the member has only passkeys;
+        ``WrongPassphrase`` for a wrong or used code; ``InternalError`` if the stored secret cannot be decrypted.
         """
         if not member.has_second_factor:
             return Credential(member.passphrase, is_known=True)

@@ -17,7 +17,7 @@ _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class VerificationFailed(Exception):
-    """The answer is not a signature of the key's authenticator for this site and challenge."""
+    """An authenticator's answer is not valid for the site, the challenge or the passkey; the message is the reason."""
 
 
 @frozen

@@ -29,13 +29,13 @@ from gateway.storage.batches import BatchRepository
 from gateway.storage.file_folder import make_client_id
 
 COMMIT_LINES = 500
-"""How many lines without a request have their results collected for one commit."""
+"""After how many lines the results of lines that are not sent are committed."""
 MAX_EXPIRY_CHECK_S = 60.0
 """How often a batch checks whether it has expired: the system clock may change."""
 STOP_CHECK_S = 1.0
 """How often a waiting line checks whether the gateway is shutting down."""
 FINISH_TIMEOUT_S = 10.0
-"""How long running lines may take once their task is cancelled."""
+"""How long running lines may take once the task of their batch was cancelled; then they are cancelled, too."""
 _EXPIRED_TEXT = "This request could not be executed before the completion window expired."
 _CANCELLED_TEXT = "The batch was cancelled before this request was executed."
 _INTERRUPTED_TEXT = "The gateway stopped while this request ran: it is unknown whether the provider answered it."
@@ -116,7 +116,7 @@ class BatchRun:
         return int(self._services.clock())
 
     def check_expiry(self) -> None:
-        """Prevent further lines from beginning if the batch has expired; else check again at its expiry."""
+        """Prevent further lines from beginning if the batch has expired; else check again at the expiry or earlier."""
         left_s = self.batch.expires_ms / 1000 - self._services.clock()
         if left_s <= 0:
             self._stop_event.set()

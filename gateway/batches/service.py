@@ -1,4 +1,4 @@
-"""The batches of all accounts: creates, lists and cancels them, and runs those that have not ended."""
+"""The batches of all accounts: creates, lists, cancels and deletes them, and runs those that have not ended."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -168,7 +168,8 @@ class BatchService:
     ) -> Batch:
         """Store the requests of a message batch as a file, and start the batch.
 
-        ``headers`` are Anthropic's headers of each request. Raises ``RateLimited`` if the account has too many batches.
+        ``headers`` are Anthropic's headers of each request. Raises ``RateLimited`` if too many batches of the account
+        have not ended.
         """
         await self._check_room(caller)
         batch_id, files = make_client_id(MESSAGES_PREFIX), self._services.files

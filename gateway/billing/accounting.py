@@ -131,7 +131,7 @@ class AccountingService:
             load("billing.zone_days:set_zones")(zoned_accounts, callers, balances, self._limits)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
-        """Bring balances up to date: wait while the current day is being read, and read those shared with nodes.
+        """Bring balances up to date: wait while the current day is being read, and read those shared with other nodes.
 
         Raises ``StoreUnavailable``.
         """

@@ -271,7 +271,8 @@ class Balances:
         """Try to raise a reservation to ``nanos`` if its own ``extend`` could not. Return whether this asked the store.
 
         A single process never asks. If less than ``nanos`` is left, the request may exceed a limit, and each
-        balance allows only one such request at a time. Raises ``QuotaExceeded`` if another one is running.
+        balance allows only one such request at a time. If another one is running, this releases the reservation and
+        raises ``QuotaExceeded``.
         """
         short_balances = reservation.list_short_balances(nanos, self.today)
         if not self._take_overdrafts(reservation, short_balances):
@@ -305,7 +306,7 @@ class Balances:
         raise AssertionError
 
     def _list_whole(self, balances: Collection[AnyBalance]) -> list[AnyBalance]:
-        """Return the whole balances, even if this process has only a part of them, as in a cluster."""
+        """Return the balances with all nodes' shares. A single process has no others."""
         return list(balances)
 
     def check(self, caller: Caller) -> None:

@@ -76,7 +76,10 @@ def _build_total_line(kind: str, nanos: int) -> BillLine:
 
 
 def _build_lines(price: Price, usage: Usage, multiplier_ppm: int, charged_nanos: int | None = None) -> list[BillLine]:
-    """Build the lines at a price. The running sum is rounded up at each line; the total is ``charged_nanos``."""
+    """Build the lines at a price. The running sum is rounded up at each line.
+
+    The total is ``charged_nanos``; None makes the lines estimates.
+    """
     parts = [part for part in _list_parts(price, usage) if part[1]]
     factor, total, former_nanos, lines = Fraction(multiplier_ppm, ONE_PPM), Fraction(0), 0, []
     for number, (kind, quantity, per, nanos) in enumerate(parts, 1):

@@ -26,7 +26,7 @@ class SpendingForecaster:
         self._clock = clock
 
     async def forecast_limits(self, limit_uses: Iterable[LimitUse], count: int) -> Sequence[tuple[LimitUse, Forecast]]:
-        """Return the forecasts of the ``count`` most used limits (at most ``MAX_FORECASTS``), earliest first.
+        """Return forecasts of the ``count`` most used limits (at most ``MAX_FORECASTS``), the next to be reached first.
 
         Raises ``StoreUnavailable``.
         """

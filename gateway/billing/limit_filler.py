@@ -202,7 +202,7 @@ class LimitFiller:
         self._note_filled()
 
     def _is_new(self, limit: Limit, stored_fill: LimitFill, new_at_s: float | None, now_s: float) -> bool:
-        """Return whether a limit was out of force, or had other keys, since it was recorded."""
+        """Return whether a recorded limit has to be filled: it was out of force since, or counts more keys now."""
         if new_at_s is not None and (not self._is_shared or stored_fill.created_s < int(new_at_s)):
             return True
         return limit.adds_keys(stored_fill.keys) or (stored_fill.until_s is not None and stored_fill.until_s <= now_s)
@@ -213,7 +213,10 @@ class LimitFiller:
         return LimitFill(limit.counter, limit.keys, limit.until_s, int(now_s), since_s, first_sequence, "filling")
 
     async def step(self) -> float:
-        """Do a step for each limit that is not filled; return for how many seconds other writers had to wait."""
+        """Do a step for each fill that is not done; return for how many seconds other writers had to wait.
+
+        Stops early if the queue is crowded or other limits are in force.
+        """
         held_s = 0.0
         for counter, fill in list(self._fills.items()):
             if self._queue.crowded or self._spending.changed.is_set():

@@ -218,7 +218,7 @@ class SpendingLimits:
     def find_book(self, limit: Limit, account_id: int, now_s: float) -> LimitBook | None:
         """Return the book that an account's subjects are in, moved to ``now_s``; None if the limit is not in force.
 
-        It is the book of all other accounts if no subject of the account is in memory.
+        It is the book of all other accounts if the account has no time zone, or none of its subjects is in memory.
         """
         book = self._books.get(limit.counter)
         if book is not None:
@@ -359,7 +359,7 @@ class SpendingLimits:
     async def find_left_nanos(self, ctx: RequestContext, day: UtcDay) -> int | None:
         """Return what the request may still reserve under its limits, in nano-USD; None if none of them concerns it.
 
-        A node knows only its part: see ``QuotaService.find_coverable``. Raises ``SessionEnded``, ``StoreUnavailable``.
+        A node knows only its part: see ``QuotaService.find_coverable``. Raises the errors of ``load``.
         """
         await self.load(ctx)
         amounts_left = [balance.find_room(day) for balance in self.list_balances(ctx, self._clock())]
@@ -408,7 +408,10 @@ class SpendingLimits:
             await self.budgets.check_request(ctx)
 
     async def load(self, ctx: RequestContext) -> None:
-        """Read what the subjects of a request have spent. Raises ``SessionEnded``, ``StoreUnavailable``."""
+        """Read what the subjects of a request have spent.
+
+        Raises ``SessionEnded``, ``BudgetExceeded``, ``StoreUnavailable``.
+        """
         await self.check_session(ctx)
         balances = [
             balance

@@ -56,7 +56,7 @@ class LiveLimits:
         self.budgets: RequestBudgets | None = None
 
     def list_charges(self, row: RequestRecord) -> str:
-        """Return the ``limit_charges`` of a row whose request was interrupted by the end of its process."""
+        """Return the ``limit_charges`` of a row whose request ended with its process; empty if no limit is in force."""
         in_force = self._specs or self.budgets is not None
         return self.spending.list_charges(row) if self.spending is not None and in_force else ""
 
@@ -65,7 +65,10 @@ class LiveLimits:
         return 0 if self.spending is None else await self.spending.retire(now_s)
 
     async def retire_sessions(self, before_ms: int) -> int:
-        """Delete old budgets of sessions without requests; return their number. Raises ``StoreUnavailable``."""
+        """Delete budgets of sessions without requests that were set before ``before_ms`` (Unix ms), and their sums.
+
+        Return the number of deleted rows. Raises ``StoreUnavailable``.
+        """
         return 0 if self.budgets is None else await self.budgets.retire(before_ms)
 
     def set_zone(self, account_id: int, key_ids: Collection[int], zone: "AccountZone") -> None:

@@ -1,4 +1,4 @@
-"""Prices and groups as users write them, in the configuration file and the admin API; prices as JSON."""
+"""Prices, groups and changes of settings as users write them, in the configuration file or the admin API."""
 
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
@@ -181,7 +181,7 @@ def _find_nanos(usd: Decimal | None) -> int | None:
 
 
 def build_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
-    """Return a price, times a multiplier, as JSON for ``PriceSpec``. Null means that the rate of text applies."""
+    """Return a price, times a multiplier, as JSON for ``PriceSpec``. For a rate of null, a more general one applies."""
     usd = partial(_find_usd, multiplier_ppm)
     rates = _build_amounts(price, usd)
     tiers = [{"above_tokens": tier.above_tokens, **_build_rates(tier, usd)} for tier in price.tiers]

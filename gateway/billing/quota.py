@@ -211,7 +211,7 @@ class QuotaService:
     async def admit_held(self, ctx: RequestContext, targets: Sequence[Target], reservation: Reservation) -> None:
         """Admit a request whose cost ``hold`` has reserved. A refused request leaves ``reservation`` as it was.
 
-        Raises ``QuoteNotValid``, and the errors of ``admit`` except ``QuotaExceeded``.
+        Raises ``QuoteNotValid``, and the errors of ``admit``; of ``QuotaExceeded`` only ``BudgetExceeded``.
         """
         self._write_queue.check_room()
         await self._check_session(ctx)
@@ -250,7 +250,11 @@ class QuotaService:
                 self.release(ctx)
 
     async def _check_session(self, ctx: RequestContext) -> None:
-        """Raise ``SessionEnded`` if the request belongs to a session that was ended. Raises ``StoreUnavailable``."""
+        """Raise ``SessionEnded`` if the request's session was ended.
+
+        Raises ``BudgetExceeded`` if the budget of the session was deleted and cannot be opened again, and
+        ``StoreUnavailable``.
+        """
         if self._balances.limits is not None:
             await self._balances.limits.check_session(ctx)
 
@@ -262,7 +266,7 @@ class QuotaService:
             self._journal.start_soon(build_start(ctx, channel, 0))
 
     async def _find_reads(self, caller: Caller, inference: InferenceRequest) -> ProviderReads:
-        """Return the content that a provider reads besides a request's text; ``NO_READS`` without a quota or limit."""
+        """Return the content that a provider reads besides the text; ``NO_READS`` without a quota, limit or prompt."""
         limited = caller.capped or self._balances.limits is not None
         if not limited or not OPERATIONS[inference.operation].prompt:
             return NO_READS

@@ -75,7 +75,7 @@ class Hold:
 
 
 def make_quote(inference: InferenceRequest, targets: Sequence[Target], reads: ProviderReads) -> Quote:
-    """Return what ``inference`` costs at each of ``targets``. ``reads``: what a provider reads besides its text."""
+    """Return what ``inference`` costs at each of ``targets``. ``reads``: what providers read besides the text."""
     return Quote(inference, [_quote_target(inference, target, reads) for target in targets])
 
 
@@ -130,7 +130,7 @@ class Holds:
             raise RateLimited(f"This API key has {MAX_HOLDS} quotes that hold money", retry_after_s=wait_s)
 
     def open(self, key_id: int, quote: Quote, reservation: Reservation, hold_s: int) -> Hold:
-        """Keep ``reservation`` for the quoted request for ``hold_s`` seconds."""
+        """Keep ``reservation`` for the quoted request for ``hold_s`` seconds, and limit its charge to the quote."""
         reservation.max_cost_nanos = quote.max_nanos
         ends_at = asyncio.get_running_loop().time() + hold_s
         hold = Hold(
@@ -177,7 +177,7 @@ class Holds:
 
 
 def apply_quote(hold: Hold, inference: InferenceRequest, targets: TargetList, reads: ProviderReads) -> None:
-    """Give ``targets`` the quoted prices, and note how much of the reservation exceeds the usual cost.
+    """Keep the quoted ones of ``targets``, at the quoted prices; note how much of the hold exceeds the usual cost.
 
     Raises ``QuoteNotValid`` if the quote does not cover ``inference``.
     """

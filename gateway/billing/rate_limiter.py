@@ -27,7 +27,7 @@ _MIN_SUBJECTS_TO_SWEEP = 1_024
 
 
 class InMemoryRateLimiter:
-    """A ``RateLimiter`` in memory (monotonic seconds). ``take`` never awaits, so it is atomic on the event loop."""
+    """A ``RateLimiter`` in memory. ``clock`` is monotonic. ``take`` never awaits, so it is atomic on the event loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

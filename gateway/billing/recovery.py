@@ -1,4 +1,4 @@
-"""Recovery after a crash: stores the row and the charge of every request that is missing in the ledger."""
+"""Recovery at start: stores the rows and charges that a crash kept from the ledger, and loads the balances."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING

@@ -32,8 +32,8 @@ class RetentionWorker:
             confirmed is written again, and that write must find the stored row.
         keep_days: returns how long requests are kept; 0: forever, except those that sessions have refused.
         retire_limits: deletes sums of limits that are old at a time in Unix seconds; returns their number.
-        retire_sessions: deletes budgets of sessions without requests that were set before a time in Unix milliseconds;
-            returns their number.
+        retire_sessions: deletes budgets of sessions without requests that were set before a time in Unix milliseconds,
+            and their sums; returns the number of rows.
         clock: returns Unix seconds. If the newest record is older, age is counted from that record.
     """
 

@@ -148,7 +148,10 @@ def _cap_usage(ctx: RequestContext) -> Usage:
 
 
 def _apply_minimum_usage(ctx: RequestContext, error: GatewayError | None, reservation: Reservation) -> Attempt | None:
-    """Raise ``ctx.usage`` to the minimum for the last attempt that may have been processed; return it or None."""
+    """Raise ``ctx.usage`` to the minimum for the last attempt that may have been processed.
+
+    Return that attempt; None if there is none.
+    """
     for attempt in reversed(ctx.attempts):
         if attempt.pending and (attempt.failure is not None or could_have_processed(error)):
             ctx.usage = find_least_usage(ctx.usage, attempt, ctx.inference, error, reservation.nanos)

@@ -32,7 +32,7 @@ T = TypeVar("T")
 SYNC_WAIT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
 PROVIDER_TIMEOUT_S = 60.0
-"""Timeout of changes after which the gateway fetches a provider's models."""
+"""Timeout of requests for which the gateway may ask a provider, and of each read of a download."""
 TEST_TIMEOUT_S = 300.0
 """Timeout of a channel test, which lists the models with each key, and may send a real request."""
 FOLLOW_INTERVAL_S = 0.5
@@ -125,7 +125,7 @@ class AdminClient:
         return list(await asyncio.gather(*calls))
 
     async def await_models(self) -> None:
-        """Wait briefly for a gateway that was just started to fetch its channels' models."""
+        """Wait up to ``SYNC_WAIT_S`` until a gateway started for this command has fetched its channels' models."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + SYNC_WAIT_S
         while self.offline and loop.time() < deadline_s:
@@ -187,7 +187,7 @@ def call(
     query: Mapping[str, Any] | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Json:
-    """Send one request to the admin API. Raises ``CliError``."""
+    """Send one request to the admin API, and return the JSON of the response. Raises ``CliError``."""
     return run(context, lambda admin: admin.call(method, *path, body=body, query=query, timeout_s=timeout_s))
 
 

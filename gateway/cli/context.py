@@ -37,7 +37,8 @@ class CliContext:
     """The gateway that a command calls, and the format of its output.
 
     Attributes:
-        config: the configuration file, if any. Like ``environ`` and ``discover``, used only if no gateway is running.
+        config: the configuration file, if any; a gateway that is already running has its own.
+        discover: whether a gateway that is started for the command looks for providers if no channel is configured.
         url: the URL of the gateway to call; None: the gateway that runs with the data folder.
         scratch: whether the data folder is temporary.
         busy_wait_s: how long to wait for a process that holds the folder without announcing an address: it is starting,

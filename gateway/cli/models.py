@@ -67,7 +67,7 @@ def list_models(context: CliContext, search: str | None, *, unpriced: bool, **wa
 def _fits(
     model: Json, *, kind: str | None, modalities: Sequence[str], features: Sequence[str], min_context: int | None
 ) -> bool:
-    """Return whether a model is known to be and to have what the options ask for."""
+    """Return whether a model is known to have the kind and the properties that the options ask for."""
     known_modalities = {*(model["input_modalities"] or ()), *(model["output_modalities"] or ())}
     return (
         kind in {None, model["kind"]}

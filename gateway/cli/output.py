@@ -1,4 +1,4 @@
-"""Prints answers of the admin API: as JSON, field by field, or as tables of accounts, keys and models."""
+"""Prints answers of the admin API as JSON, field by field, or as tables of accounts, keys and models; and new keys."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,7 @@ def print_models(models: Sequence[Json], *, is_filtered: bool = False) -> None:
 
 
 def list_unpriced_models(models: Json) -> list[str]:
-    """Return the names of the models without a price."""
+    """Return the names of the models without a price; routes are left out."""
     return [model["id"] for model in models["data"] if model["price"] is None and not model["route"]]
 
 

@@ -89,8 +89,7 @@ def _find_unlisted_usage(lines: Sequence[Json], total: Json) -> Json | None:
 def list_usage_columns(axis: str, decimals: int, *, saves: bool = False) -> list[Column]:
     """List the columns of a usage table.
 
-    ``decimals`` is the number of decimals of its costs. If ``saves`` is true, prompt caches have saved something, and a
-    column shows the amounts.
+    ``decimals`` is the number of decimals of the costs. If ``saves`` is true, a column shows what caches have saved.
     """
     saved_column = Column("SAVED", lambda line: _format_savings(line["saved_usd"], decimals), align_right=True, drop=4)
     return [
@@ -112,7 +111,7 @@ def _format_cached_tokens(line: Json) -> str:
 
 
 def _format_savings(amount: float, decimals: int) -> str:
-    """Format what prompt caches have saved, in dollars; negative if they cost more."""
+    """Format what caches have saved, in dollars; negative if they cost more."""
     return ("-" if amount < 0 else "") + format_cost(abs(amount), decimals)
 
 
@@ -140,7 +139,7 @@ def fit_usage(filled_columns: list[FilledColumn], width: int) -> tuple[list[Fill
 
 
 def format_bars(lines: Sequence[Json], width: int, *, as_text: bool) -> list[str]:
-    """Return a bar for each line, scaled to the highest cost. With ``as_text`` they are ASCII."""
+    """Return a bar for each line's cost, or for its requests if all costs are 0. With ``as_text`` bars are ASCII."""
     field = "cost_nanos" if any(line["cost_nanos"] for line in lines) else "requests"
     max_amount = max(line[field] for line in lines)
     return [_format_bar(line[field], max_amount, width, as_text=as_text) for line in lines]
@@ -237,7 +236,7 @@ FORECASTS = (
 
 
 def print_forecasts(rows: Sequence[Json]) -> None:
-    """Print a table of the forecasts of quotas."""
+    """Print a table of the forecasts of quotas and limits."""
     print_table(FORECASTS, rows, "No key or account with a quota.")
 
 

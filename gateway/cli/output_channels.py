@@ -1,4 +1,4 @@
-"""Prints channels: a table, one channel with all its fields, and the results of tests and synchronisations."""
+"""Prints channels: a table, all fields of one, results of tests and synchronizations, and of ``gateway check``."""
 
 from collections.abc import Sequence
 from pathlib import Path

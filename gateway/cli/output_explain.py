@@ -12,7 +12,10 @@ _UNIT_LABELS = (("image", "per image"), ("second", "per second"), ("million_char
 
 
 def format_price(price: Json | None, multiplier: float) -> str:
-    """Format a price: ``$0.25/$2.00`` per million input and output tokens. ``+``: long prompts cost more."""
+    """Format a price: ``$0.25/$2.00`` per million input and output tokens, or ``$0.04 per image``.
+
+    ``+``: long prompts cost more.
+    """
     if price is None:
         return ABSENT
     tokens = [price[f"{kind}_usd_per_million"] * multiplier for kind in ("input", "output")]

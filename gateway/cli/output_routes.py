@@ -1,4 +1,4 @@
-"""Prints routes, the channels of their steps, and the results of their tests."""
+"""Prints routes, the channels of their steps, the results of their tests, and comparisons with shadow models."""
 
 from collections.abc import Sequence
 

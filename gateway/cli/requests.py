@@ -1,4 +1,4 @@
-"""The ``requests`` commands: list, show, follow and export the request log."""
+"""The ``requests`` commands: list, show, follow, export and replay requests of the log."""
 
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
@@ -21,7 +21,7 @@ from gateway.cli.text import format_moment, format_outcome, format_usd, format_v
 from gateway.cli.times import parse_past
 
 _SOURCE_MARKS = {"estimate": "~", "bound": "?"}
-"""Prefix of estimated token counts, which the provider did not report."""
+"""Prefix of token counts that the provider did not report, or that were limited to what is possible."""
 _ID_DIGITS = 12
 """Number of an id's hexadecimal digits shown in lists: ten for the time in milliseconds, and two random digits."""
 _PAGE_ROWS = 1000

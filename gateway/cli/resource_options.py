@@ -139,7 +139,7 @@ def _keeping_options(command: Command) -> Command:
 
 
 def _parse_pairs(_: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> Json | str | None:
-    """Parse repeated ``NAME=VALUE`` options; None if there are none. Raises ``BadParameter``."""
+    """Parse repeated ``NAME=VALUE`` options; None without any. A single ``none`` stays. Raises ``BadParameter``."""
     if not pairs:
         return None
     if pairs == (NO_LIMIT,):

@@ -1,4 +1,4 @@
-"""The ``store`` commands."""
+"""The ``store`` commands: copy the database, and list the requests that another one lacks."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 # ruff: noqa: PLC0415 - SQLAlchemy is imported when needed, which keeps help texts fast.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GAP = 2
 _WIDE_COLUMN = 40
-"""Width from which a column does not grow any further: longer texts wrap."""
+"""Columns of this width or less are shown whole, or else the gaps become narrower and columns are left out."""
 _COLORS = {
     "active": "green",
     "completed": "green",
@@ -167,7 +167,10 @@ def draw(console: "Console", filled_columns: Sequence[FilledColumn], gap: int) -
 
 
 def find_widths(filled_columns: Sequence[FilledColumn], spare_width: int) -> list[int]:
-    """Return the width of each column. Columns that may shrink share ``spare_width`` evenly."""
+    """Return the width of each column: the minimum, and a share of ``spare_width``, up to the width of its texts.
+
+    If ``spare_width`` is negative, the widest of the columns that may shrink become narrower.
+    """
     widths = [filled_column.min_width for filled_column in filled_columns]
     shrinking_indices = [index for index, filled_column in enumerate(filled_columns) if filled_column.column.shrinks]
     while spare_width < 0 and any(widths[index] > 1 for index in shrinking_indices):
@@ -192,7 +195,10 @@ def find_color(status: str) -> str:
 
 
 def format_line(columns: Sequence[Column], row: Any | None = None) -> str:
-    """Format a row, or the titles, for a growing table. A long cell shifts the following cells."""
+    """Format a row, or the titles, for a growing table. A long cell shifts the following cells.
+
+    Columns without a ``width`` are left out.
+    """
     if row is None:
         return click.style(_align([(column, column.title) for column in columns if column.width]), bold=True)
     return _align([(column, clean(column.read(row))) for column in columns if column.width])

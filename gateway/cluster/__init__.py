@@ -39,6 +39,7 @@ Modules:
     deployment.py    how a node differs from a single gateway (``gateway/deployment.py``)
     changes.py       applies the changes of other nodes: keys, accounts, settings, channels
     lost_changes.py  finds the changes that a replaced store has lost; reapply applies what takes rights away
+    sessions.py      applies changes of sessions at other nodes
     declared.py      accounts and keys in the nodes' files, stored by the first node that has them; config_digest
                      tells whether all nodes have the same file
     peers.py         asks other nodes for their local state; own_url finds the address at which they reach this node

@@ -203,13 +203,13 @@ class CreditKeeper:
             self._wake.set()
 
     def return_idle(self, balance: LeasedBalance) -> None:
-        """Return the idle credit of a balance whose limit has changed."""
+        """Give back the idle credit of a balance, because its limit has changed or its owner was deleted."""
         if nanos := balance.return_credit(balance.room_nanos):
             self._returned_nanos[balance.id] += nanos
             self._wake.set()
 
     def recall(self, balance: LeasedBalance) -> None:
-        """Return the idle credit of a balance that was reduced, and ask the other nodes to do the same."""
+        """Give back the idle credit of a balance that was reduced, and ask the other nodes to do the same."""
         self._balances[balance.id] = balance
         self._balances_to_recall.add(balance.id)
         self.return_idle(balance)
@@ -343,7 +343,7 @@ class CreditKeeper:
             await self._authority.recall([balance.id for balance in verdict.recalled_balances])
 
     async def _return_credit(self) -> None:
-        """Return recalled credit, and from time to time idle credit: first in memory, then in the store."""
+        """Give back recalled credit, and from time to time idle credit: first in memory, then in the store."""
         recalled_balances, self._recalled_balances = self._recalled_balances, set()
         returned_balances: set[BalanceId] = set()
         kept_balances: set[BalanceId] = set()

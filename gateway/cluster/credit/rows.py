@@ -91,7 +91,7 @@ async def take_limit_credit(
 async def return_credit(
     connection: Connection, node: str, amounts: Mapping[BalanceId, int], channel: str = "", messages: Sequence[str] = ()
 ) -> None:
-    """Return credit that the node has already removed from its leases, and notify ``channel`` of ``messages``."""
+    """Give back credit that the node has already removed from its leases, and notify ``channel`` of ``messages``."""
     balances = sorted(amounts, key=build_key)
     nanos = [amounts[balance] for balance in balances]
     await connection.execute(_RETURN_CREDIT, node, *build_arrays(balances), nanos, channel, messages)

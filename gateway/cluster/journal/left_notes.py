@@ -55,10 +55,10 @@ class EndedNodeNotes:
     ) -> Sequence[RequestRecord]:
         """Store the rows of open requests of ``node``, and mark it as gone, in one transaction; return the new rows.
 
-        Its leases end, except those that its requests may still spend: if a request was charged less than its
-        reservation, those of its account, its key and the subjects of its limits stay. A node that has registered again
-        keeps everything. One whose journal is on its disk by now keeps its leases, and is not marked.
-        ``node`` is an id. ``interrupt`` returns the row of an interrupted request.
+        The leases of the node end, except those from which an interrupted request may still spend: if a request was
+        charged less than was reserved, the leases of the request's account, key and limits stay. A node that has
+        registered again keeps everything. A node whose journal is on its disk by now keeps its leases, and is not
+        marked. ``node`` is an id. ``interrupt`` returns the row of an interrupted request.
         """
         return await self._database.write(partial(self._interrupt_requests, node=node, interrupt=interrupt))
 

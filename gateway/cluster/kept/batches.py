@@ -17,7 +17,7 @@ _STATE_ORDER = {"validating": 0, "in_progress": 1, "cancelling": 2, "finalizing"
 
 
 async def restore_batch(database: Database, state: Mapping[str, Any], process: str) -> bool:
-    """Bring a batch back as far as the database lacks it; return whether it lacked something.
+    """Bring a batch to its kept state, or delete a removed one; return whether the database was changed.
 
     The state of the last node that ran a batch counts. A batch of an earlier process of this node gets no owner.
     Raises the errors of ``database``.

@@ -17,7 +17,7 @@ _STATE_ORDER = get_args(ReplayState)
 
 
 async def restore_named_request(database: Database, state: Mapping[str, Any], process: str) -> bool:
-    """Store the record of a named request as far as the database lacks it; return whether it lacked something.
+    """Store the kept record of a named request, or delete a removed one; return whether the database was changed.
 
     A request that an earlier process of this node was answering is lost. Raises the errors of ``database``.
     """

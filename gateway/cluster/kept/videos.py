@@ -96,8 +96,8 @@ async def restore_videos(
 ) -> int:
     """Bring jobs back as far as the database lacks them, in the transaction of ``connection``; return their number.
 
-    ``database``: writes to the same transaction. If several nodes have worked on a job, its latest
-    state counts. A job that an ended process was submitting gets no owner, and is later found to be abandoned.
+    ``database``: writes to the same transaction. If several nodes have worked on a job, its latest state counts. A job
+    that an ended process was submitting gets no owner, and is later found to be abandoned.
     """
     work = await _plan(connection, list(map(parse_state, states)), process)
     if work.new_jobs:
