@@ -37,10 +37,10 @@ def find_budgets(
                 usage is None or usage[0] < _WARNING_PERCENT or owner_name is None
             ):  # the balance of a deleted key remains
                 continue
-            percent, left_nanos, limit = usage
+            percent, left_nanos, limit_nanos = usage
             name = f"{owner} {owner_name}"
             period = "" if balance.quota.period == "lifetime" else f"{balance.quota.period} "
-            amounts = f"{_usd(limit - left_nanos)} of {_usd(limit)}"
+            amounts = f"{_usd(limit_nanos - left_nanos)} of {_usd(limit_nanos)}"
             yield Condition(
                 "budget_80",
                 name,
@@ -52,8 +52,8 @@ def find_budgets(
                 yield Condition(
                     "budget_100",
                     name,
-                    f"The {name} has spent its {period}budget of {_usd(limit)}, and its requests are refused. Raise "
-                    f"the budget or add credit with: gateway {owner}s top-up",
+                    f"The {name} has spent its {period}budget of {_usd(limit_nanos)}, and its requests are refused. "
+                    f"Raise the budget or add credit with: gateway {owner}s top-up",
                 )
 
 
@@ -62,13 +62,13 @@ def _measure_budget(balance: Balance, day: UtcDay) -> tuple[int, int, int] | Non
 
     None without a budget, or if the budget is zero.
     """
-    balance_left = balance.find_balance(day)
-    if balance_left is None:
+    left_nanos = balance.find_balance(day)
+    if left_nanos is None:
         return None
-    limit = balance_left + balance.find_counter(day).spent_nanos
-    if limit <= 0:
+    limit_nanos = left_nanos + balance.find_counter(day).spent_nanos
+    if limit_nanos <= 0:
         return None  # a budget of zero cannot be spent
-    return (limit - balance_left) * 100 // limit, balance_left, limit
+    return (limit_nanos - left_nanos) * 100 // limit_nanos, left_nanos, limit_nanos
 
 
 def _usd(nanos: int) -> str:

@@ -34,7 +34,7 @@ _measure_subjects = defer_function("billing.limit_subjects:measure_subjects")
 
 @frozen
 class _Sample:
-    """What the subjects of a limit had spent at ``at_s``: the start of the window and nano-USD, by subject.
+    """By subject, the start of the window and what the subject had spent in it at ``at_s``, in nano-USD.
 
     ``unlisted_nanos`` is the most that a subject outside ``spent_by_subject`` can have spent.
     """
@@ -116,7 +116,10 @@ class LimitWatch:
     def _find_burning(
         self, limit: "Limit", uses: Iterable[tuple[str, LimitUse]], now_s: float, burn_rate: float
     ) -> Iterator[Condition]:
-        """Yield a condition for each subject that reaches the limit early at the last hour's pace; sample if due."""
+        """Yield a condition for each subject that reaches the limit early at the pace of the last hour.
+
+        Also takes a sample for later calls, if one is due.
+        """
         spent_by_subject = {subject: (use.started_s, use.spent_nanos) for subject, use in uses}
         samples = self._samples.setdefault(limit.counter, deque())
         while samples and not 0 <= now_s - samples[0].at_s <= HOUR_S:
@@ -132,7 +135,7 @@ class LimitWatch:
 
 
 def find_past_soft(limit: "Limit", uses: Iterable[LimitUse]) -> Iterator[Condition]:
-    """Yield a condition for each use of which at least the soft share is spent. Those of one limit are a group."""
+    """Yield a condition for each of ``uses`` of which the soft share is spent. All conditions form one group."""
     soft_share = limit.soft_share
     if soft_share is None:
         return

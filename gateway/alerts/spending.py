@@ -126,7 +126,7 @@ class SpendingWatch:
 def find_burning_limits(
     limit_uses: Iterable[LimitUse], costs: HourCosts, now_s: int, factor: float
 ) -> Iterator[Condition]:
-    """Yield a condition for each limit that is used up in less than 1 / ``factor`` of the time left in its window.
+    """Yield a condition for each limit whose pace uses it up in less than 1 / ``factor`` of the rest of its window.
 
     The pace is the spending of the last sixty minutes: that of the running hour, and a share of that of the hour
     before.

@@ -77,7 +77,7 @@ class AccountRegister:
         await self.accounts.delete_account(account.id, audit)
 
     async def add_key(self, spec: KeySpec, new_key: ApiKey, account: Account, actor: Actor) -> ApiKey:
-        """Create a key: ``new_key`` with the settings of ``spec``. Raises ``Conflict``, ``NotFound``."""
+        """Store ``new_key`` with the settings of ``spec``; return the stored key. Raises ``Conflict``, ``NotFound``."""
         new_key = attrs.evolve(new_key, name=spec.name)
         key = spec.apply(new_key)
         detail = build_change(_build_key_with_secrets(new_key, account), _build_key_with_secrets(key, account))

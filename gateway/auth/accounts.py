@@ -184,7 +184,7 @@ class AccountService:
         """Create a key. Only this result contains its ``secret``.
 
         A member's key gets the member's account, and by default that account's first group. The group decides prices
-        and channels, so only an operator chooses it freely.
+        and channels, so a member may only choose one of the account's groups.
 
         Raises ``InvalidRequest``, ``NotFound``, ``Conflict``.
         """

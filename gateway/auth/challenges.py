@@ -19,8 +19,8 @@ class Challenges:
     A challenge contains its expiry and an authentication code. Unused challenges are not stored, so a visitor who
     requests many cannot displace the challenges of others.
 
-    ``values`` records the used challenges. ``key`` is the key of the code, 32 bytes. None stands for a
-    random key: a restart then voids every challenge.
+    ``values`` records the used challenges. ``key`` is the key of the code, 32 bytes. None stands for a random key: a
+    restart then voids every challenge.
     """
 
     def __init__(self, values: ShortLived, clock: Callable[[], float], *, key: bytes | None = None) -> None:

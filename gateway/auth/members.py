@@ -61,7 +61,10 @@ class MemberService:
         return _show(await self._get(member_id), await self._name_accounts())
 
     async def invite(self, spec: InviteSpec, actor: Actor = OPERATOR) -> Fields:
-        """Create a link for a new member. Only this result contains its token. Raises ``NotFound``, ``Conflict``."""
+        """Create a link for a new member. Only this result contains its token.
+
+        Raises ``NotFound``, and ``Conflict`` if the account is disabled or members sign in without passwords.
+        """
         account = await self._get_account(spec.account)
         if account.status != "active":
             raise Conflict(f"The account {account.name!r} is disabled", param="account")
@@ -73,7 +76,7 @@ class MemberService:
     async def reset(self, member_id: int, actor: Actor = OPERATOR) -> Fields:
         """Create a link that resets a passphrase. Only this result contains its token.
 
-        Raises ``NotFound``, ``Conflict``.
+        Raises ``NotFound``, and ``Conflict`` if the member is disabled or members sign in without passwords.
         """
         member = await self._get(member_id)
         if member.status != "active":

@@ -315,5 +315,5 @@ def make_reference() -> str:
 
 
 def digest_reference(reference: str) -> bytes:
-    """Return the stored digest of a reference: 256 random bits need no secret key."""
+    """Return the digest of a reference, as it is stored. It needs no secret key: a reference is 256 random bits."""
     return hashlib.sha256(reference.encode("utf-8", "surrogateescape")).digest()

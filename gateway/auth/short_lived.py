@@ -10,7 +10,7 @@ class ShortLived(Protocol):
     """Values by kind and name, until they expire. Methods raise ``StoreUnavailable`` if the database fails."""
 
     async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
-        """Store a value unless there is one already; return whether the value was stored."""
+        """Store a value unless there is one already; return whether it was stored. ``count_values`` uses ``key_id``."""
         ...
 
     async def find(self, kind: str, name: bytes) -> bytes | None: ...
@@ -33,7 +33,7 @@ class _Value:
 
 
 class MemoryValues:
-    """The values of one process."""
+    """A ``ShortLived`` in the memory of one process."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class MemoryValues:
         return len(self._values)
 
     async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
-        """Store a value unless there is one already; return whether the value was stored."""
+        """Store a value unless there is one already; return whether it was stored. ``count_values`` uses ``key_id``."""
         now_ms = self._clock() * 1000
         self._values = {path: entry for path, entry in self._values.items() if entry.expires_ms > now_ms}
         if (kind, name) in self._values:

@@ -92,7 +92,10 @@ class SignInProvider:
         return next((role for role in reversed(ROLES) if values.intersection(getattr(self.roles, role))), None)
 
     def find_account(self, claims: Claims) -> str | None:
-        """Return the name of the member's account, or None. If ``account_claim`` is set, ``account`` is ignored."""
+        """Return the name of the member's account: the value of ``account_claim`` if that is set, else ``account``.
+
+        None if the claim is not exactly one text, or neither is set.
+        """
         if self.account_claim is None:
             return self.account
         values = _list_texts(_find_claim(claims, self.account_claim))
@@ -125,7 +128,7 @@ def list_names(claims: Claims) -> tuple[str, ...]:
 
 
 def _find_claim(claims: Claims, path: str) -> Any:
-    """Return the claim with that name, else the claim at that path; None if both are missing."""
+    """Return the claim called ``path``, else the claim at this dotted path; None if both are missing."""
     if path in claims:
         return claims[path]
     value: Any = claims

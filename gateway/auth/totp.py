@@ -118,5 +118,5 @@ def _parse_code(code: str) -> str:
 
 
 def _digest(code: str) -> str:
-    """Return the stored digest of a recovery code: 80 random bits need no secret key."""
+    """Return the digest of a recovery code, as it is stored. It needs no secret key: a code is 80 random bits."""
     return sha256(_parse_code(code).encode("utf-8", "surrogatepass")).hexdigest()

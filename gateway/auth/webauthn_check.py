@@ -42,7 +42,7 @@ def is_installed() -> bool:
 
 
 def parse_challenge(client_data: bytes) -> bytes:
-    """Return the challenge that an authenticator signed; empty if the data contains none."""
+    """Return the challenge in an authenticator's client data, which is not verified here; empty if there is none."""
     try:
         return decode(orjson.loads(client_data)["challenge"])
     except (LookupError, TypeError, ValueError, AttributeError):

@@ -24,7 +24,7 @@ CheckModel = Callable[[BatchLine], GatewayError | None]
 
 @frozen
 class CheckedInput:
-    """The result of the validation.
+    """The result of checking the input of a batch.
 
     Attributes:
         total: the number of lines that are not blank, at most ``MAX_LINES`` + 1.
@@ -61,7 +61,7 @@ async def read_lines(
 
 
 def _read_piece(file: BinaryIO, max_line_bytes: int) -> list[bytes]:
-    """Read a group of lines. A line that is too long is cut off just beyond the limit."""
+    """Read a group of lines; empty at the end. A line that is too long is cut off just beyond the limit."""
     lines: list[bytes] = []
     size = 0
     while len(lines) < PIECE_LINES and size < PIECE_BYTES and (line := file.readline(max_line_bytes + 2)):

@@ -1,4 +1,4 @@
-"""What a request has from the cache of answers, and what that costs."""
+"""The use that a request makes of the cache of answers, and the cost of an answer from there."""
 
 import attrs
 
@@ -10,7 +10,7 @@ from gateway.routing.target import Target
 
 @attrs.define(eq=False)
 class CacheUse:
-    """What a request has from the cache. A request that joined another one pays the same as for a hit.
+    """A request's use of the cache of answers. A request that joined another one pays the same as for a hit.
 
     Attributes:
         target: the target whose answer is given, at its current price; None: a provider is asked.

@@ -60,7 +60,7 @@ class UserRenaming:
             ctx.attribution = ctx.attribution._replace(end_user=self.new_name)
 
     def rename_balances(self, spending: SpendingLimits | None) -> None:
-        """Move this user's balances that running requests use to the new name, and drop the user's other ones.
+        """Give the new name to this user's balances that running requests use, and drop the user's other balances.
 
         What was spent is read again from the counters. Raises ``Conflict`` if the balance of a running request cannot
         be moved, because other nodes know its name; nothing has changed then.

@@ -44,7 +44,7 @@ async def list_highest(
     choice: SubjectChoice = ALL_SUBJECTS,
     account_ids: Collection[int] | None = None,
 ) -> list[SubjectSpending]:
-    """Return the ``count`` chosen subjects that have spent most. Requests that wait to be stored do not count.
+    """Return the ``count`` subjects of ``choice`` that have spent most. Requests that wait to be stored do not count.
 
     ``account_ids``: the accounts of the chosen subjects; None: any.
     """

@@ -33,7 +33,7 @@ class BookMaker(Protocol):
 
 
 class LiveLimits:
-    """The limits in force: those of the file, and stored ones. ``books`` makes the balances of a node; else None.
+    """The limits in force, of the file and of the database. ``books`` makes a node's balances; None without a cluster.
 
     Attributes:
         spending: the balances of the subjects; None before the first limit.
@@ -89,7 +89,7 @@ class LiveLimits:
         self._apply()
 
     async def load_sessions(self) -> None:
-        """Load the budgets of sessions, and which were ended, if any is stored. Raises ``StoreUnavailable``."""
+        """Load the newest budgets and ends of sessions, if any is stored. Raises ``StoreUnavailable``."""
         if await self._database.read(select(session_states.c.subject).limit(1)):
             await self.open_budgets().load_newest()
 

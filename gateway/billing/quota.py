@@ -316,7 +316,7 @@ class QuotaService:
             caller.check_model(ctx.inference.model)
 
     async def _prepare(self, ctx: RequestContext) -> None:
-        """Wait for the database if it is behind. Raises ``SessionEnded``, ``StoreUnavailable``."""
+        """Wait for the database if it is behind, and check the session. Raises the errors of ``_check_session``."""
         if self._write_queue.crowded:
             await self._wait_for_room()
         await self._check_session(ctx)
@@ -405,11 +405,11 @@ def _find_fitting(inference: InferenceRequest, targets: Sequence[Target], room_n
     """Return the highest output limit at which no target costs more than ``room_nanos``; 0 if there is none."""
 
     def fits(limit: int) -> bool:
-        inference_request = attrs.evolve(inference, max_output_tokens=-(-limit * tries // answers))
+        inference_request = attrs.evolve(inference, max_output_tokens=-(-limit * try_count // answer_count))
         return all(target.find_reservation(inference_request) <= room_nanos for target in targets)
 
-    answers = inference.body.get("n") or 1
-    tries = max(inference.body.get("best_of") or 1, answers)
+    answer_count = inference.body.get("n") or 1
+    try_count = max(inference.body.get("best_of") or 1, answer_count)
     low, high = 0, inference.max_output_tokens
     while low < high:
         middle = (low + high + 1) // 2

@@ -112,7 +112,10 @@ def _find_likely_usage(inference: InferenceRequest, target: Target) -> Usage:
 
 
 class Holds:
-    """The holds of this process. ``release`` ends a reservation without a charge. ``node``: None without a cluster."""
+    """The holds of this process. ``release`` ends a reservation without a charge.
+
+    ``node``: the id of this node of a cluster; None without one.
+    """
 
     def __init__(self, release: Callable[[Reservation], None], node: str | None) -> None:
         self._release = release

@@ -130,7 +130,7 @@ class InMemoryRateLimiter:
         return buckets
 
     def _sweep(self, now_s: float) -> None:
-        """Drop cached callers and idle buckets: when their number has doubled, and before new ones are looked up."""
+        """Drop all cached callers and the idle buckets. Call it before buckets are looked up, not while they are."""
         self._callers.clear()
         self._subjects = {
             subject_key: buckets for subject_key, buckets in self._subjects.items() if not buckets.is_idle(now_s)

@@ -42,7 +42,7 @@ class Jobs(Protocol):
 async def reconcile(
     balances: Balances, ledger: LedgerRepository, queue: WriteQueue, jobs: Jobs | None
 ) -> dict[str, Any]:
-    """Return a report on whether balances, reservations, ledger entries and requests agree.
+    """Return a report on whether balances, reservations, jobs, ledger entries and requests agree.
 
     The gateway may serve requests meanwhile. ``queue.writing`` must be held and credits prevented, so no entry is on
     its way to the ledger. ``open_holds`` counts requests in progress, ``video_holds`` counts jobs; ``held_usd`` is the
@@ -154,7 +154,7 @@ def _build_sums(balance: Balance, day: UtcDay) -> Sums:
 async def recompute_sums(
     ledger: LedgerRepository, pending_rows: Iterable[RequestRecord], day: UtcDay, recount: Balances
 ) -> dict[BalanceId, Sums]:
-    """Compute the sums from the ledger and ``pending_rows`` in the empty balances ``recount``."""
+    """Return the sums according to the ledger and ``pending_rows``, computed in the empty balances ``recount``."""
     recount.add_spending(await ledger.list_spending(day, recount.zones), day)
     recount.add_spending((_build_spending(record, day, recount.zones) for record in pending_rows), day)
     return copy_sums(recount, day)
@@ -163,9 +163,10 @@ async def recompute_sums(
 async def find_latest_s(
     ledger: LedgerRepository, pending_rows: Iterable[RequestRecord], day: UtcDay, zones: "Mapping[int, AccountZone]"
 ) -> int:
-    """Return a moment after the last entry of the accounts of ``zones``, in Unix seconds; 0 without one.
+    """Return a moment after all entries of the accounts of ``zones`` that are later than ``day``, in Unix seconds.
 
-    An entry is later than the current day if the clock was set back.
+    It is also after their ``pending_rows``; 0 if there is neither. Entries are later than the current day if the clock
+    was set back.
     """
     if not zones:
         return 0
@@ -225,7 +226,10 @@ def _check_reservations(balances: Balances) -> list[str]:
 
 
 async def _check_jobs(jobs: Jobs, balances: Balances) -> list[str]:
-    """Check that each job's reservation matches the stored one, and that ended jobs were charged correctly."""
+    """Return a problem for each job whose reservation is not the stored one, or that has ended without its charge.
+
+    Balances that hold less than their jobs need are problems, too.
+    """
     held_by_balance: dict[BalanceId, int] = {
         (owner, owner_id): balance.held_nanos
         for owner in _OWNERS
@@ -277,7 +281,7 @@ def _compare_jobs(held_by_job: Mapping[str, int], live_jobs: Iterable[VideoJob])
 def _find_short_balances(
     held_by_balance: Mapping[BalanceId, int], live_jobs: Sequence[tuple[VideoJob, int]]
 ) -> list[str]:
-    """Report balances that hold less than their jobs need, because a job's reservation was released by mistake."""
+    """Return a problem for each balance that holds less than its jobs need: a reservation was released by mistake."""
     needed_nanos: dict[BalanceId, int] = {}
     for job, amount in live_jobs:
         owners: tuple[BalanceId, ...] = (("account", job.account_id), ("key", job.key_id))

@@ -264,7 +264,7 @@ class RequestBudgets:
             self._adopt(await self.states.look_up(subject))
 
     def _adopt(self, state: SessionState) -> None:
-        """Put a session as it is stored into memory."""
+        """Copy the stored state of a session into memory."""
         balances, subject = self.book.balances, state.subject
         self._ended.pop(subject, None)
         self._make_room()

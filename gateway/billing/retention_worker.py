@@ -63,7 +63,7 @@ class RetentionWorker:
             await asyncio.sleep(RETIRE_INTERVAL_S)
 
     async def retire(self) -> None:
-        """Delete once. If the database fails, the next run tries again."""
+        """Delete what is too old. If the database fails, the next run tries again."""
         now_ms, keep_days = int(self._clock() * 1000), self._keep_days()
         try:
             newest_ms = await self._retirement.find_newest_ms()

@@ -8,8 +8,8 @@ from gateway.request_context import RequestContext
 def lower_reservation(ctx: RequestContext) -> None:
     """Release the part of a reservation that no step ahead can cost.
 
-    Nothing is released while a failed attempt may have to be charged.
-    A video's reservation is stored with its job, and a line of a batch may begin again at the first step: both stay.
+    Nothing is released while a failed attempt may have to be charged. A video's reservation is stored with its job, and
+    a line of a batch may begin again at the first step: both stay.
     """
     reservation = ctx.reservation
     if reservation is None or not ctx.attempts or any(attempt.pending for attempt in ctx.attempts):

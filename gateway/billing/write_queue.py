@@ -65,7 +65,7 @@ class WriteQueue:
             self._has_enough.set()
 
     def put_back(self, rows: Sequence[RequestRecord]) -> None:
-        """Put rows that could not be stored back at the front, in their order."""
+        """Put taken rows back at the front, in their order, because they could not be stored."""
         self._rows.extendleft(reversed(rows))
         self._arrived.set()
 

@@ -109,7 +109,7 @@ class AdminClient:
             raise CliError(f"The gateway at {self.url} does not answer: {reason}") from None
 
     async def test_channels(self, *names: str, **query: Any) -> list[Json]:
-        """Test the named channels concurrently; without names, all active channels."""
+        """Test the named channels concurrently, or all active ones without names; return the result of each."""
         if not names:
             channels = (await self.get("channels"))["data"]
             names = tuple(channel["name"] for channel in channels if channel["status"] == "active")
@@ -117,7 +117,7 @@ class AdminClient:
         return list(await asyncio.gather(*calls))
 
     async def sync_channels(self, *names: str) -> list[Json]:
-        """Synchronize the models of the named channels; without names, of all active channels that synchronize."""
+        """Synchronize the models of the named channels, or without names of all active ones that do so; return them."""
         if not names:
             channels = (await self.get("channels"))["data"]
             names = tuple(channel["name"] for channel in channels if channel["status"] == "active" and channel["sync"])
@@ -136,7 +136,7 @@ class AdminClient:
 
 
 def awaits_models(channel: Json) -> bool:
-    """Return whether a channel has not fetched its models yet."""
+    """Return whether a channel is going to fetch its models for the first time, and has not failed yet."""
     asks_provider = channel["sync"] and channel["status"] == "active"
     return asks_provider and channel["offers"] is None and channel["sync_error"] is None
 

@@ -166,9 +166,10 @@ def edit_channel(context: CliContext, name: str, new_name: str | None, **options
 
 
 def _read_keys(options: Json, *, channel: str, required: bool) -> list[str] | None:
-    """Read API keys from options or standard input, or ask at a terminal if ``required``; None without keys.
+    """Return API keys of the options, of standard input, or asked for at a terminal; None without keys.
 
-    Raises ``UsageError`` if both ways are used, or standard input has no key.
+    Nothing is asked for unless keys are ``required`` or read from standard input. Raises ``UsageError`` if keys are
+    given in two ways, or standard input has none.
     """
     api_keys, from_stdin = list(options["api_keys"]), options.pop("api_key_stdin")
     if api_keys and from_stdin:

@@ -204,7 +204,10 @@ def _print_limits(rows: list[Json]) -> None:
 
 
 def _print_counts_since(limit: Json, before: Json | None = None) -> None:
-    """Print since when a limit counts spending; for a changed limit, only if that has changed."""
+    """Print since when a limit counts spending.
+
+    For a changed limit this is only printed if the time has changed, or earlier spending is being counted.
+    """
     since = limit.get("counts_since")
     if limit.get("filling"):
         click.echo(f"Counted is what is spent from {since} on. What was spent before is being counted.", err=True)

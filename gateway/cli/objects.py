@@ -52,7 +52,10 @@ async def _find_member_id(admin: AdminClient, name: str) -> str:
 
 
 def _find_by_prefix(path: str, noun: str, *, query: Json) -> Callable[[AdminClient, str], Awaitable[str]]:
-    """Return a function that completes an abbreviated id from the list at ``path``."""
+    """Return a function that completes an abbreviated id from the list at ``path``.
+
+    The function raises ``CliError`` if several ids begin so.
+    """
 
     async def find(admin: AdminClient, name_or_id: str) -> str:
         objects = (await admin.get(path, query=query))["data"]

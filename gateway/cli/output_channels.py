@@ -167,7 +167,7 @@ def print_channel(channel: Json) -> None:
 
 
 def _format_last_error(channel: Json) -> dict[str, str]:
-    """Return the time of the last error; with the error, unless the channel works again or its state says the same."""
+    """Return the time of the last error, and the error if the channel still fails and its state does not tell it."""
     if not channel["last_error"]:
         return {}
     is_repeated = channel["health"] == "healthy" or channel["last_error"] == channel["health_reason"]
@@ -248,7 +248,7 @@ def _format_performance(measurement: Json) -> str:
 
 
 def _list_measurements(keys: Sequence[Json]) -> dict[str, str]:
-    """Return a line for each model that was measured, and each key."""
+    """Return a line for each model that was measured at each of ``keys``."""
     has_several_keys = len(keys) > 1
     return {
         f"measured {measurement['model']}"

@@ -57,7 +57,7 @@ def _format_queue(row: Json) -> str:
 
 
 def _format_score(row: Json) -> str:
-    """Format what a balance compares: ``0.42 s, 97 % ok``. The share of successes only if some attempts failed."""
+    """Format what a balance compares: ``0.42 s, 97 % ok``; without the share of successes if no attempt failed."""
     score = row.get("score")
     if score is None:
         return ABSENT

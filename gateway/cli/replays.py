@@ -198,7 +198,7 @@ def print_comparison(result: Json) -> None:
 
 
 def print_sums(answer: Json) -> None:
-    """Print a table of the models, and the requests that differ or were not sent."""
+    """Print a table of the models, and the errors of requests that were not sent or failed."""
     print_table(MODELS, answer["models"], "No requests found.")
     for result in answer["results"]:
         error = result["error"] if "error" in result else result["second"]["error"]

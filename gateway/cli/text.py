@@ -71,7 +71,7 @@ def format_quota(fields: Json) -> str:
 
 
 def format_limits(fields: Json) -> str:
-    """Format the rate limits of an account or key: ``60 rpm, 8 concurrent``."""
+    """Format the rate limits of an account, a key or a channel: ``60 rpm, 8 concurrent``."""
     return ", ".join(f"{fields[name]} {unit}" for name, unit in _LIMITS if fields.get(name) is not None) or ABSENT
 
 

@@ -435,8 +435,8 @@ class CreditKeeper:
 
     def _handle_answer(self, answer: RecallAnswered) -> None:
         balances = self._find_balances(answer.balances)
-        if complete_recalls := {balance for balance in balances if self._recalls.note_answer(balance, answer.node)}:
-            self._queue.resume(complete_recalls)
+        if answered_balances := {balance for balance in balances if self._recalls.note_answer(balance, answer.node)}:
+            self._queue.resume(answered_balances)
             self._wake.set()
 
     def _find_balances(self, balances: Iterable[BalanceId]) -> set[LeasedBalance]:
