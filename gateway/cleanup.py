@@ -1,4 +1,4 @@
-"""Deletes old records: idempotency records, webhook deliveries, video jobs, sessions, batches and responses."""
+"""Deletes old records: idempotency records, webhook deliveries, video jobs, members' sessions, batches, responses."""
 
 import asyncio
 from collections.abc import Callable

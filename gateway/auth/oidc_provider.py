@@ -1,4 +1,4 @@
-"""The client of one OpenID Connect provider: metadata, keys, authorization URL and code exchange.
+"""The client of one OpenID Connect provider: metadata, keys, code exchange, and the URLs of sign-in and sign-out.
 
 Only a gateway with ``[[sign_in]]`` imports this module.
 """

@@ -68,7 +68,7 @@ class BatchStopped(Exception):
 
 
 class KeepRules(Protocol):
-    """Gives the rule by which bodies are kept for keys without a rule of their own; None: no bodies are kept."""
+    """Gives the rule by which bodies are kept for keys without a rule of their own; None: none are kept for these."""
 
     @property
     def keep_bodies(self) -> str | None: ...

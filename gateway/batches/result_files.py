@@ -44,9 +44,9 @@ class ResultFiles:
         """
         custom_ids, tally = set[str](), BatchTally()
         for file in (self.output, self.errors):
-            for custom_id, is_completed in file.recover():
+            for custom_id, line_tally in file.recover():
                 custom_ids.add(custom_id)
-                tally = tally.add(is_completed)
+                tally = tally.add(line_tally)
         return custom_ids, tally
 
     def append(self, results: Sequence[LineResult]) -> None:

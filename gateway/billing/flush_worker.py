@@ -65,7 +65,7 @@ class LedgerFlusher:
                 await asyncio.sleep(RETRY_AFTER_S)
 
     async def store_waiting(self) -> None:
-        """Store the waiting rows before a read. Return after ``MAX_WAIT_S`` even if they are not stored."""
+        """Store the waiting rows, at most ``MAX_ROWS``, before a read. Wait for that no longer than ``MAX_WAIT_S``."""
         if self._write_queue or self._write_queue.writing.locked():
             task = asyncio.get_running_loop().create_task(self._store_batch())
             self._storing_tasks.add(task)

@@ -141,7 +141,7 @@ class LimitFiller:
         self._fills: dict[str, LimitFill] = {}
         """The fills that are not done, by counter."""
         self._matchers: dict[str, RowMatcher] = {}
-        self._step: asyncio.Task[FillStep | None] | None = None
+        self._step_task: asyncio.Task[FillStep | None] | None = None
 
     @property
     def open_counters(self) -> Collection[str]:
@@ -221,8 +221,8 @@ class LimitFiller:
         for counter, fill in list(self._fills.items()):
             if self._queue.crowded or self._spending.changed.is_set():
                 break
-            self._step = asyncio.get_running_loop().create_task(self._count(fill))
-            step = await asyncio.shield(self._step)  # to the end: memory and store must not differ
+            self._step_task = asyncio.get_running_loop().create_task(self._count(fill))
+            step = await asyncio.shield(self._step_task)  # to the end: memory and store must not differ
             if step is None:
                 del self._fills[counter]
                 continue

@@ -41,8 +41,9 @@ class QuotaService:
     ``write_queue`` has the records that wait for the database; while it is full, every request is refused. ``refresh``
     returns the current state of a caller whose request has waited for the database.
 
-    ``admit`` raises ``QuotaExceeded``, ``SessionEnded``, ``RateLimited``, ``StoreUnavailable`` and, after a wait for
-    the database, the errors of ``_check_again``; nothing is reserved then.
+    ``admit`` raises ``QuotaExceeded``, ``SessionEnded``, ``RateLimited``, ``StoreUnavailable``, ``Overloaded`` if rate
+    limits that several gateways share cannot be read, and, after a wait for the database, the errors of
+    ``_check_again``; nothing is reserved then.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class QuotaService:
         may be free; it is only called if no money is left. ``ctx`` has what the limits of users, sessions, tags and
         models need of the request; without it, they are not checked.
 
-        Raises ``QuotaExceeded``, ``SessionEnded``, ``RateLimited``, ``StoreUnavailable``, like ``admit``.
+        Raises ``QuotaExceeded``, ``SessionEnded``, ``RateLimited``, ``StoreUnavailable``, ``Overloaded`` as ``admit``.
         """
         self._write_queue.check_room()
         try:
@@ -93,13 +94,16 @@ class QuotaService:
         return await self._counters.list_use(caller.subjects) if caller.subjects else ()
 
     def check_low_priority(self, caller: Caller, inference: InferenceRequest) -> None:
-        """Raise ``RateLimited`` if a low-priority ``inference`` would use the reserve for other requests."""
+        """Raise ``RateLimited`` if a low-priority ``inference`` would use the reserve for other requests.
+
+        Raises ``Overloaded`` as ``admit`` does.
+        """
         if subjects := caller.subjects:
             self._counters.check_spare(subjects, _count_tokens(inference))
 
     @asynccontextmanager
     async def enter(self, caller: Caller) -> AsyncIterator[None]:
-        """Hold a permit during a provider request that costs nothing. Raises ``RateLimited``."""
+        """Hold a permit during a provider request that costs nothing. Raises ``RateLimited``, ``Overloaded``."""
         subjects = caller.subjects
         permit = await self._counters.take(subjects, 0) if subjects else None
         try:

@@ -127,9 +127,9 @@ class Holds:
 
     def check_room(self, key_id: int) -> None:
         """Raise ``RateLimited`` if the key has ``MAX_HOLDS`` holds."""
-        waits_s = [hold.ends_at for hold in self._holds.values() if hold.key_id == key_id]
-        if len(waits_s) >= MAX_HOLDS:
-            wait_s = max(1, round(min(waits_s) - asyncio.get_running_loop().time()))
+        end_times_s = [hold.ends_at for hold in self._holds.values() if hold.key_id == key_id]
+        if len(end_times_s) >= MAX_HOLDS:
+            wait_s = max(1, round(min(end_times_s) - asyncio.get_running_loop().time()))
             raise RateLimited(f"This API key has {MAX_HOLDS} quotes that hold money", retry_after_s=wait_s)
 
     def open(self, key_id: int, quote: Quote, reservation: Reservation, hold_s: int) -> Hold:

@@ -196,7 +196,7 @@ def build_record(
         adapted = format_adapted_fields(last.translator.adapted) if last.translator.adapted else ""
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
     status = 200 if first_byte_ms is not None else error.status if error is not None else _STATUSES.get(outcome, 200)
-    units, hold = usage.details is not None or usage.written_tokens or usage.size, ctx.reservation or _NO_HOLD
+    has_units, hold = usage.details is not None or usage.written_tokens or usage.size, ctx.reservation or _NO_HOLD
     total_ms, copied = round((now_s - ctx.started_at) * 1000), ctx.copied_from
     return RequestRecord(  # positional: this many keyword arguments would take twice as long as the record itself
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id, account.name, key.id, key.name, model, channel),
@@ -205,9 +205,9 @@ def build_record(
         *(hold.nanos, charge.overrun_nanos, first_byte_ms, total_ms, ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
         *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted, round(ctx.queued_s * 1000) if ctx.queued_s else 0),
-        *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
+        *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if has_units else ""),
         *((copied.shadow_route or ctx.route) if place is None else place.route.name, copied.shadow_route != ""),
-        _find_saved(paid, usage, cache) if cache is not None or usage.cached_tokens or units else 0,
+        _find_saved(paid, usage, cache) if cache is not None or usage.cached_tokens or has_units else 0,
         *(*ctx.attribution, hold.limit_charges, copied.replay_of),
         "" if cache is None else cache.result,
         *(copied.agreement_ppm, copied.agreed_on),

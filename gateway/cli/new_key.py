@@ -1,4 +1,4 @@
-"""Create an API key, and fill in names that the command omits."""
+"""Creates an API key, and fills in names that the command omits."""
 
 import itertools
 

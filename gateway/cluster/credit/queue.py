@@ -134,8 +134,8 @@ class CreditQueue:
             if not refusing_balances:
                 continue
             request.refused_s = min(request.refused_s, now_s)
-            holders = {balance: answers[balance.id].holders for balance in refusing_balances}
-            if not all(holders.values()) or self._is_recall_complete(request, refusing_balances):
+            holder_counts = {balance: answers[balance.id].holders for balance in refusing_balances}
+            if not all(holder_counts.values()) or self._is_recall_complete(request, refusing_balances):
                 verdict.refuse(request, refusing_balances)
                 continue
             next_s = max(map(self._recalls.find_next_s, refusing_balances))
@@ -144,7 +144,7 @@ class CreditQueue:
                 continue
             request.due_s = now_s + self._pauses_s[request.recall_count]
             request.recall_count += 1
-            verdict.recalled_balances |= holders
+            verdict.recalled_balances |= holder_counts
         return verdict
 
     def _is_recall_complete(self, request: WaitingRequest, refusing_balances: Iterable[LeasedBalance]) -> bool:

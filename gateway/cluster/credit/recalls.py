@@ -40,9 +40,9 @@ class Recalls:
         recall = self._last_recalls.get(balance)
         return 0.0 if recall is None else recall.sent_s + MIN_INTERVAL_S
 
-    def note_sent(self, holders: Mapping[LeasedBalance, int], now_s: float) -> None:
-        """Record that balances are recalled now. ``holders`` has the number of nodes that should answer for each."""
-        self._last_recalls |= {balance: Recall(now_s, node_count) for balance, node_count in holders.items()}
+    def note_sent(self, holder_counts: Mapping[LeasedBalance, int], now_s: float) -> None:
+        """Record that balances are recalled now. ``holder_counts``: the number of nodes that should answer for each."""
+        self._last_recalls |= {balance: Recall(now_s, node_count) for balance, node_count in holder_counts.items()}
 
     def note_answer(self, balance: LeasedBalance, node: str) -> bool:
         recall = self._last_recalls.get(balance)

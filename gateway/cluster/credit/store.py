@@ -255,8 +255,8 @@ async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
 
     The next start of a node creates them again. The leases of dead nodes stay.
 
-    Raises ``DatabaseStartupError`` if a node runs, that is, has sent a beat in the last ``dead_s`` seconds. A running
-    node may lack its lock while it reconnects.
+    Raises ``DatabaseStartupError`` if a live node has sent a beat in the last ``dead_s`` seconds, or could not because
+    the server has started since then. The node's lock proves nothing: a running node may lack it while it reconnects.
     """
     live_node = (await connection.execute(_FIND_LIVE_NODE, {"dead_ms": round(dead_s * 1000)})).first()
     if live_node is not None:
