@@ -35,7 +35,7 @@ MAX_EXPIRY_CHECK_S = 60.0
 STOP_CHECK_S = 1.0
 """How often a waiting line checks whether the gateway is shutting down."""
 FINISH_TIMEOUT_S = 10.0
-"""How long running lines may go on after the task of their batch was cancelled or has failed; then they end, too."""
+"""How long running lines may go on after the task of their batch was cancelled or has failed, in seconds."""
 _EXPIRED_TEXT = "This request could not be executed before the completion window expired."
 _CANCELLED_TEXT = "The batch was cancelled before this request was executed."
 _INTERRUPTED_TEXT = "The gateway stopped while this request ran: it is unknown whether the provider answered it."

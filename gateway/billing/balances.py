@@ -268,7 +268,7 @@ class Balances:
         return reservation
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
-        """Get ``nanos`` for a reservation whose own ``extend`` could not. Return whether this asked the store.
+        """Get ``nanos`` for a reservation if its own ``extend`` did not. Return whether this asked the store.
 
         A single process never asks. If less than ``nanos`` is left, the request may exceed a limit, and each
         balance allows only one such request at a time. If another one is running, this releases the reservation and

@@ -32,7 +32,8 @@ T = TypeVar("T")
 SYNC_WAIT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
 PROVIDER_TIMEOUT_S = 60.0
-"""Timeout of requests for which the gateway may ask a provider, and of each read of a download."""
+"""Timeout of changes, synchronizations and route tests, for which the gateway asks providers, and of each read of a
+download."""
 TEST_TIMEOUT_S = 300.0
 """Timeout of a channel test, which lists the models with each key, and may send a real request."""
 FOLLOW_INTERVAL_S = 0.5
@@ -109,7 +110,10 @@ class AdminClient:
             raise CliError(f"The gateway at {self.url} does not answer: {reason}") from None
 
     async def test_channels(self, *names: str, **query: Any) -> list[Json]:
-        """Test the named channels concurrently, or all active ones without names; return the result of each."""
+        """Test the named channels concurrently, and return their results.
+
+        Without names, these are all active channels.
+        """
         if not names:
             channels = (await self.get("channels"))["data"]
             names = tuple(channel["name"] for channel in channels if channel["status"] == "active")
@@ -117,7 +121,10 @@ class AdminClient:
         return list(await asyncio.gather(*calls))
 
     async def sync_channels(self, *names: str) -> list[Json]:
-        """Synchronize the models of the named channels, or without names of all active ones that do so; return them."""
+        """Synchronize the models of the named channels concurrently, and return the channels.
+
+        Without names, these are all active channels that synchronize.
+        """
         if not names:
             channels = (await self.get("channels"))["data"]
             names = tuple(channel["name"] for channel in channels if channel["status"] == "active" and channel["sync"])

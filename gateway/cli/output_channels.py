@@ -167,7 +167,7 @@ def print_channel(channel: Json) -> None:
 
 
 def _format_last_error(channel: Json) -> dict[str, str]:
-    """Return the time of the last error, and the error if the channel still fails and its state does not tell it."""
+    """Return the time of the last error, and the error unless the channel is healthy or its state tells it."""
     if not channel["last_error"]:
         return {}
     is_repeated = channel["health"] == "healthy" or channel["last_error"] == channel["health_reason"]

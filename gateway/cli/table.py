@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GAP = 2
 _WIDE_COLUMN = 40
-"""Columns of this width or less are shown whole, or else the gaps become narrower and columns are left out."""
+"""If columns of up to this width cannot be shown whole, the gaps become narrower and columns may be left out."""
 _COLORS = {
     "active": "green",
     "completed": "green",
