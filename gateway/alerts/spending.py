@@ -86,7 +86,7 @@ class SpendingWatch:
     ) -> list[Condition]:
         """Return a condition for each hour that cost far more than on earlier days.
 
-        An account is not reported for an hour for which one of its keys is.
+        If a key is reported for an hour, its account is not.
         """
         min_nanos = int(settings.anomaly_usd * NANOS_PER_USD)
         expensive_hours = [

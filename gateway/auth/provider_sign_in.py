@@ -44,7 +44,7 @@ class BegunFlow:
 
 
 class ProviderSignIn:
-    """Signs in members through ``providers``, in the order of the settings. ``secret_box`` encrypts ID tokens."""
+    """Signs in members through ``providers``, ordered as in the settings. ``secret_box`` encrypts ID tokens."""
 
     def __init__(
         self,

@@ -50,14 +50,14 @@ def parse_challenge(client_data: bytes) -> bytes:
 
 
 async def check_attestation(answer: Attestation, challenge: bytes, site: RelyingParty) -> NewCredential:
-    """Verify a registration. Raises ``VerificationFailed``."""
+    """Verify a registration; return the new credential. Raises ``VerificationFailed``."""
     return await asyncio.to_thread(_check_attestation, answer, challenge, site)
 
 
 async def check_assertion(
     answer: Assertion, challenge: bytes, site: RelyingParty, public_key: bytes, *, needs_user: bool
 ) -> SignedAssertion:
-    """Verify a signature but not the counter. Raises ``VerificationFailed``.
+    """Verify an assertion, except its counter, and return it. Raises ``VerificationFailed``.
 
     With ``needs_user``, the device must have verified its user.
     """

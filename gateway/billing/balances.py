@@ -152,7 +152,7 @@ class Balances:
             today.add(spent.day_nanos, spent.day_credit_nanos)
 
     def add_earlier_spending(self, spending: Iterable[Spending], day: UtcDay) -> None:
-        """Add the spending of ``day``, the day before that of ``add_spending``, in case the clock is set back."""
+        """Add the spending of ``day``, the day before the current one, in case the clock is set back."""
         next_day = parse_day(day.end_s)
         for balance, spent in self._list_amounts(spending):
             if balance.zone is not None:  # its days are others: what it spent is read if the clock is set back

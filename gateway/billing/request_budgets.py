@@ -72,7 +72,7 @@ class RequestBudgets:
         return self._own.get(ctx)
 
     def share_own(self, ctx: RequestContext, part: RequestContext) -> None:
-        """Let ``part`` of a request take from the request's own budget, if that has one."""
+        """Let ``part`` of a request use the request's own budget, if there is one."""
         own = self._own.get(ctx)
         if own is not None:
             self._own[part] = own

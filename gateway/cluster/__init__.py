@@ -53,7 +53,7 @@ Modules:
                      store: leases in the transactions of rows  orphans: leases of nodes that do not come back
     limits/          limiter: rate limits of keys and accounts  channels: rate limits of channels
                      sender, batch: one command for many        fallback: while the server is away
-    state/           model lists, failed sign-ins, short-lived values, the shared secrets
+    state/           model lists, failed sign-ins, short-lived values, shared secrets, digests of declared accounts
     journal/         started requests: kept_journal on the node's disk, store_journal in the database
     kept/            jobs, files, responses and named requests of the last minutes, stored again after a failover
 

@@ -2,8 +2,8 @@
 
 A promoted standby may lack the last seconds of its primary: charges, and credit that nodes have taken and spent. Every
 node knows its own part. It stores its last rows again, sets its leases anew (``journal.repost``), and reports that in
-its next beat. When all live nodes have reported, or after ``RESTORE_S``, the first node that needs credit records
-in the database that credit is granted on this server.
+its next beat. When all live nodes have reported, the first node that needs credit records in the database that credit
+is granted on this server. After ``RESTORE_S`` it is granted in any case.
 """
 
 from collections.abc import Collection

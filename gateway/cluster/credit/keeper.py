@@ -191,7 +191,7 @@ class CreditKeeper:
         self._wake.set()
 
     def find(self, balance: BalanceId) -> LeasedBalance | None:
-        """Return the balance of this id; None unless the node has credit of it or has asked for some lately."""
+        """Return the balance of this id; None if the node has no credit of it, and has not asked for some lately."""
         return self._balances.get(balance)
 
     def ask_ahead(self, balance: LeasedBalance) -> None:

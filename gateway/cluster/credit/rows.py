@@ -65,7 +65,7 @@ async def take_credit(
 async def take_limit_credit(
     connection: Connection, node: str, live_nodes: int, credit_requests: Iterable[CreditRequest]
 ) -> Sequence[CreditGrant]:
-    """Make requests like ``take_credit``, for subjects of limits: each of ``credit_requests`` has terms."""
+    """Make ``credit_requests`` for subjects of limits, each with terms; return the answers as ``take_credit`` does."""
     sorted_requests = sorted(credit_requests, key=lambda request: build_key(request.balance))
     terms = [request.terms for request in sorted_requests if request.terms is not None]
     rows = await connection.fetch(

@@ -187,7 +187,7 @@ class ClusterNode:
         Args:
             apply: brings changes into force; may raise ``StoreUnavailable``.
             reload: the same for everything that may have changed; the node may no longer own its credit.
-            restore: stores again the rows stored recently, because another server has replaced the store, or a backup
+            restore: stores again what was stored recently, because another server has replaced the store, or a backup
                 was restored. May raise ``StoreUnavailable``.
             keep_rows: called with each beat, to remember what the store has. May raise ``StoreUnavailable``.
 
