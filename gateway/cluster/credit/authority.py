@@ -114,7 +114,7 @@ class PostgresCreditAuthority:
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
         """Take overdrafts of all ``balances``, or of none; return whether they were taken.
 
-        Each is an advisory lock, which ends with the connection.
+        Each is an advisory lock. It ends with the connection, and the next connection takes it again.
         """
         async with self._use_connection() as connection:
             locked_balances = [balance for balance in sorted(balances) if await _lock(connection, balance)]

@@ -70,7 +70,7 @@ class LeasedBalances(Balances):
         return reservation
 
     def _list_limit_balances(self, ctx: RequestContext, now_s: float) -> "Sequence[LeasedLimitBalance]":
-        """Return the balances of the subjects that the limits of a request name."""
+        """Return the balances of a request's subjects of limits; empty without limits."""
         balances = self.limits.list_balances(ctx, now_s) if self.limits is not None else ()
         return cast("Sequence[LeasedLimitBalance]", balances)
 

@@ -15,7 +15,7 @@ from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import GatewayError
 
 MIN_RECALL_ROUNDS = 2
-"""How often every node must have answered before a request is refused: a node may have been granted more meanwhile."""
+"""How often other nodes are asked before they may count as answered: a node may have been granted more meanwhile."""
 
 
 @attrs.define(eq=False)
@@ -110,7 +110,7 @@ class CreditQueue:
         return [request for request in self.list_waiting() if request.due_s <= now_s]
 
     def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
-        """Let requests that wait for ``balances`` ask the store again now, because other nodes have answered."""
+        """Let requests that wait for ``balances`` ask the store now: it may have more, or other nodes have answered."""
         for request in self.list_waiting():
             if not balances.isdisjoint(request.balances):
                 request.due_s = 0.0

@@ -52,7 +52,7 @@ class Recalls:
         return recall.is_complete
 
     def is_answered(self, balance: LeasedBalance, since_s: float) -> bool:
-        """Return whether a recall was sent at or after ``since_s``, and every node has answered."""
+        """Return whether a recall was sent at or after ``since_s``, and every node with idle credit has answered."""
         recall = self._last_recalls.get(balance)
         return recall is not None and recall.sent_s >= since_s and recall.is_complete
 

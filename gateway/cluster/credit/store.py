@@ -114,7 +114,7 @@ _DELETE_LEASES = text("DELETE FROM credit_leases WHERE node = :node")
 
 
 class PostgresCredit:
-    """Reads and changes the balances and leases of one node.
+    """Reads and changes the balances of all nodes, and the leases of one.
 
     Methods with a ``connection`` are part of a write, which holds ``LIMITS_LOCK``, so no other write changes a limit
     meanwhile.

@@ -190,7 +190,7 @@ class NoteWriter:
 
 
 class PostgresNotes:
-    """Deletes notes in the transactions that store their rows, or keeps a row that the database refuses as a note."""
+    """Deletes notes in the transactions that store their rows. A row that the database refuses is kept in a note."""
 
     async def delete(self, connection: AsyncConnection, ids: Collection[str]) -> None:
         await connection.execute(_DELETE_STORED_NOTES, {"ids": list(ids)})

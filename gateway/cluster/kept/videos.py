@@ -51,7 +51,7 @@ _UPDATE_JOB = update(videos).where(videos.c.id == bindparam("job_id"))
 
 
 class _RestoringRepository(VideoRepository):
-    """A repository that treats a job as missing if it is not found, although other jobs are still being restored."""
+    """A repository that does not raise ``StoreUnavailable`` for a missing job while jobs are being restored."""
 
     def check_found(self, *, found: bool) -> None:
         pass
@@ -76,7 +76,10 @@ class _Work:
     removals: list[KeptVideo] = attrs.Factory(list)
 
     def add(self, kept_video: KeptVideo, job: VideoJob, stored: tuple[str, int] | None) -> None:
-        """Note what is to be done for a job. ``job``: without its end; ``stored``: its stored state and time."""
+        """Note what is to be done for a job.
+
+        ``job`` is the job without its end. ``stored``: its stored state and time; None if it is not stored.
+        """
         is_end = kept_video.row is not None and kept_video.job.ended
         if kept_video.removed or (kept_video.row is not None and not is_end):
             self.removals.append(kept_video)
