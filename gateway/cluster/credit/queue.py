@@ -15,7 +15,7 @@ from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import GatewayError
 
 MIN_RECALL_ROUNDS = 2
-"""How often other nodes are asked before they may count as answered: a node may have been granted more meanwhile."""
+"""How often nodes with idle credit are asked, at least, before a refusal: they may be granted more meanwhile."""
 
 
 @attrs.define(eq=False)

@@ -269,7 +269,7 @@ async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
 
 
 async def delete_leases(connection: AsyncConnection, node: str) -> None:
-    """Delete the leases of a node whose journal is stored, as part of a write without balances."""
+    """Delete the leases of a node whose journal is stored, in a write of a single gateway, which has no balances."""
     await connection.execute(_DELETE_LEASES, {"node": node})
 
 
