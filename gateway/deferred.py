@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Deferred(dict[K, V]):
-    """A constant ``Mapping`` whose ``makers`` create each value on first use. Later look-ups cost no Python call."""
+    """A constant ``Mapping`` whose ``makers`` create each value on first use. Later ``[key]`` costs no Python call."""
 
     def __init__(self, makers: Mapping[K, Callable[[], V]]) -> None:
         super().__init__()

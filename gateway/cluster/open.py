@@ -1,4 +1,4 @@
-"""Opens this gateway as a node of a cluster: its database, its registration, and the shared clock."""
+"""Opens this gateway as a node of a cluster: its database, registration, shared clock and shared secrets."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -29,7 +29,7 @@ from gateway.storage.schema import REVISION
 async def open_node(
     options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack, startup_stack: AsyncExitStack
 ) -> tuple[Database, Cluster, FencedWriteQueue]:
-    """Open the database and register. Return the database, the node, and its write queue.
+    """Open the database and register the node. Return the database, the deployment, and the queue of writes.
 
     ``count_active``: returns the number of active requests. ``startup_stack``: while it is open, no other node starts.
     A node that does not match the cluster writes nothing.

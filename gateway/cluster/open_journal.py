@@ -1,4 +1,4 @@
-"""Opens the journal of a node of a cluster, and starts to end the requests of dead nodes."""
+"""Opens the journal of a cluster node and the file of its recent changes; starts ending requests of dead nodes."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -29,8 +29,8 @@ async def open_journal(
 ) -> tuple[RequestJournal, StoredNotes | None]:
     """Open the journal with the requests that an earlier process of this node left in its file and in the database.
 
-    Also return the object that deletes the journal's notes; None if no notes are in the database. Raises
-    ``StoreUnavailable``.
+    Also return the object that deletes the journal's notes from the database; None if there are none, and the journal
+    writes none. From now on ``database`` also keeps its changes in a ``ChangeFile``. Raises ``StoreUnavailable``.
     """
     config = options.config
     own_notes = await find_own_notes(database, node.id)

@@ -23,7 +23,7 @@ def open_peers(
     cancel: Callable[[str, Actor], Awaitable[None]],
     start: Callable[[Coroutine[Any, Any, None]], object],
 ) -> Peers:
-    """Open requests to the other nodes, and start cancelling requests on their behalf.
+    """Open requests to the other nodes. Start to send them the newest timeline, and to cancel requests for them.
 
     ``cancel`` cancels an active request of this process, by its id. ``start`` runs a task in the background.
     """

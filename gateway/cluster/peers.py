@@ -38,12 +38,12 @@ READ_TIMEOUT_S = 45.0
 FIND_TIMEOUT_S = 10.0
 """How long nodes may take to answer whether they have an object, in seconds."""
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
-"""A list of ``MAX_LISTED`` active requests takes a quarter of this size."""
+"""Maximum size of a node's answer. A list of ``active_requests.MAX_LISTED`` requests takes a quarter of it."""
 TIMELINE_INTERVAL_S = 3.0
 ABSENT_MS = 6_000
 """A node whose last beat is older may use another server than this node: three beats are missing."""
 MAX_ASKED_NODES = 16
-"""How many absent nodes are asked at a time."""
+"""The maximum number of absent nodes that get the newest timeline."""
 TIMELINE = "timeline"
 """The query parameter with the newest timeline that the asking node knows."""
 CANCEL = "request_cancelled"
@@ -99,9 +99,10 @@ class PeerAnswers:
 
 
 class Peers:
-    """The other live nodes. ``notifications`` reach nodes without a known URL. ``insecure``: plain HTTP is allowed.
+    """Sends requests to the other nodes, and checks theirs.
 
-    ``timelines``: of the database's server, because a node without beats may use another primary.
+    ``notifications`` also reach nodes without a known URL. ``insecure``: plain HTTP to other machines is allowed.
+    ``timelines`` are exchanged because a node whose beats do not arrive may use another primary of the database.
     """
 
     def __init__(
@@ -133,7 +134,10 @@ class Peers:
         return SIGNATURE_HEADER in request.headers
 
     def check_signature(self, request: web.Request) -> str:
-        """Return the actor for whom another node signed ``request``. Raises ``InvalidApiKey``."""
+        """Return the actor for whom another node signed ``request``, as its header has it. Raises ``InvalidApiKey``.
+
+        Also learn the timeline in the query, if there is one.
+        """
         signatures, actors = request.headers.getall(SIGNATURE_HEADER), request.headers.getall(ACTOR_HEADER, ())
         node_request = NodeRequest(self.own_id, request.method, request.raw_path, "".join(actors))
         if len(signatures) > 1 or len(actors) != 1 or not self._signer.check(signatures[0], node_request):
@@ -150,7 +154,10 @@ class Peers:
         await self._session.close()
 
     async def ask_all(self, method: str, path: Sequence[str], actor: Actor) -> PeerAnswers:
-        """Return the answers of all other live nodes. ``path`` has the segments below the admin API's prefix."""
+        """Send a request to all other live nodes, and return their answers.
+
+        ``path`` has the segments below the admin API's prefix. Raises ``NotFound`` for a segment that is no name.
+        """
         admin_path = build_path(path)
         other_nodes = [
             node for node in await list_nodes(self._database) if node.state == "live" and node.id != self.own_id
@@ -160,9 +167,9 @@ class Peers:
         return PeerAnswers(by_node, tuple(node.id for node in other_nodes if node.id not in by_node))
 
     async def send_timeline(self) -> None:
-        """Send the newest timeline to nodes whose beats do not arrive: they may use the former primary.
+        """Send the newest timeline to nodes whose beats do not arrive, because they may use the former primary.
 
-        Raises ``StoreUnavailable``.
+        At most ``MAX_ASKED_NODES`` get it. Raises ``StoreUnavailable``.
         """
         newest_timeline = self._timelines.find()
         absent_nodes = [node for node in await list_nodes(self._database) if node.id != self.own_id and is_absent(node)]
@@ -184,7 +191,10 @@ class Peers:
         return answers.list_items(), answers.unanswered
 
     async def ask_node(self, node_id: str, path: Sequence[str], actor: Actor) -> PeerAnswer:
-        """Get ``path`` from one node. Raises ``NotFound`` if it is not live, ``Overloaded`` if it does not answer."""
+        """Get ``path`` (see ``ask_all``) from one node.
+
+        Raises ``NotFound`` if the node is not live, and ``Overloaded`` if it does not answer.
+        """
         admin_path = build_path(path)
         for node in await list_nodes(self._database):
             if node.state == "live" and node.id == node_id:
@@ -245,7 +255,10 @@ class Peers:
         self._notifications.publish(CANCEL, f"{request_id}:{b64encode(text.encode()).decode()}:{signature}")
 
     def parse_cancel(self, name: str) -> tuple[str, Actor]:
-        """Parse a notification of ``notify_cancel``. Raises ``InvalidRequest`` if no node has signed it."""
+        """Return the request and the actor of a notification of ``notify_cancel``.
+
+        Raises ``InvalidRequest`` if no node has signed it, or it is no such notification.
+        """
         try:
             request_id, encoded_actor, signature = name.split(":")
             text = b64decode(encoded_actor).decode()
@@ -276,7 +289,7 @@ class Peers:
         return {ACTOR_HEADER: text, SIGNATURE_HEADER: self._signer.sign(NodeRequest(node.id, method, target, text))}
 
     def _may_ask(self, node: Node) -> bool:
-        """Return whether the node's URL may be asked; log once per node why it may not."""
+        """Return whether the node may be asked at its URL. Log once per URL why it may not."""
         problem = find_problem(node.url, insecure=self._insecure)
         if problem and self._skipped_urls.get(node.id) != node.url:
             log.warning("node_skipped", node=node.id, reason=problem)
@@ -318,7 +331,7 @@ def find_problem(url: str, *, insecure: bool) -> str:
 
 
 def build_path(segments: Sequence[str]) -> str:
-    """Return the path for a request to a node. Raises ``NotFound`` if a segment is empty or consists of dots."""
+    """Return the path for a request to a node. Raises ``NotFound`` if a segment is empty, ``.`` or ``..``."""
     # Each segment must stay a single one: a client may have chosen it, and the asked node trusts this node.
     if not {"", ".", ".."}.isdisjoint(segments):
         raise NotFound("A name cannot be empty or consist of dots", should_retry=False)

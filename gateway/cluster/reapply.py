@@ -1,4 +1,4 @@
-"""Applies lost changes again, as far as they take rights away. Each is audited with its actor and its time."""
+"""Applies lost changes again, as far as they take rights away. The audit log gets the original actor and time."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -92,7 +92,10 @@ class Reapplication:
     # --- keys
 
     async def _find_key(self, row: AuditRow) -> tuple[ApiKey, Account]:
-        """Return the key that ``row`` names, unless it was created afterwards, and its account. Raises ``NotFound``."""
+        """Return the key that ``row`` names, and its account.
+
+        Raises ``NotFound`` if there is no such key, or it was created after the change.
+        """
         account = await self._find_account(row)
         matches = [
             (len(name), key)
@@ -121,7 +124,7 @@ class Reapplication:
         return applied_edits
 
     async def _rotate_key(self, row: AuditRow, _: Fields) -> Fields:
-        """Give the key the secret that this process knows: the former secret must end, as its owner wanted."""
+        """Give the key the secret that this process knows, if any: the former one must end, as its owner wanted."""
         key, _account = await self._find_key(row)
         caller = self._find_caller(key.id)
         if caller is None or caller.key.digest == key.digest or caller.key.created_ms != key.created_ms:
@@ -140,7 +143,7 @@ class Reapplication:
     # --- accounts
 
     async def _find_account(self, row: AuditRow) -> Account:
-        """Return the account of ``row``, unless it was created afterwards. Raises ``NotFound``."""
+        """Return the account of ``row``. Raises ``NotFound`` if there is none, or it was created after the change."""
         accounts = await self._accounts.find_accounts([row.account_id or 0])
         if not accounts or accounts[0].created_ms > row.at_ms:
             raise NotFound(OBJECT_MISSING)
@@ -168,7 +171,10 @@ class Reapplication:
     # --- members
 
     async def _find_member(self, row: AuditRow) -> Member:
-        """Return the member that ``row`` names, unless it was created afterwards. Raises ``NotFound``."""
+        """Return the member that ``row`` names.
+
+        Raises ``NotFound`` if there is no such member, or it was created after the change.
+        """
         for member in await self._members.list_members():
             name = self._new_names.get(("member", member.id), member.name)
             if name == row.subject and member.account_id == row.account_id and member.created_ms <= row.at_ms:
@@ -199,7 +205,7 @@ class Reapplication:
         return _DELETED_EDIT
 
     async def _end_sessions(self, row: AuditRow, _: Fields) -> Fields:
-        """End the sessions that the member had: the row does not say which of them ended."""
+        """End all sessions that the member had at the time of ``row``, which does not say which of them ended."""
         member = await self._find_member(row)
         sessions = await self._members.list_sessions(member.id)
         digests = [session.digest for session in sessions if session.created_ms <= row.at_ms]
@@ -251,6 +257,6 @@ def _drop_superseded_fields(row: AuditRow, later_rows: Sequence[AuditRow]) -> Fi
 
 
 def _find_new_subject(row: AuditRow) -> str:
-    """Return the subject of later changes of the same object."""
+    """Return the subject that the object has after ``row``, which may have renamed it."""
     before, after = find_edits(orjson.loads(row.detail)).get("name", ("", ""))
     return row.subject.removesuffix(before) + str(after)

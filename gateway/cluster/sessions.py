@@ -1,4 +1,4 @@
-"""Applies changes of sessions at other nodes of the cluster: budgets, and sessions that were ended."""
+"""Applies what other nodes of the cluster change of sessions: their budgets, and their end."""
 
 from collections.abc import Collection, Sequence
 
@@ -42,7 +42,7 @@ class SessionFollower:
         await self._follower.reload()
 
     def _find_active(self) -> set[str]:
-        """Return the sessions of active requests."""
+        """Return the subjects (``account:session``) of active requests that have a session."""
         contexts = [call.context for call in self._active_requests.calls.values()]
         return {f"{ctx.caller.account.id}:{ctx.attribution.session}" for ctx in contexts if ctx.attribution.session}
 

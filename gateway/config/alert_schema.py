@@ -30,7 +30,7 @@ WEB_SCHEMES = frozenset({"http", "https"})
 
 
 def is_secret(value: str) -> bool:
-    """Return whether ``value`` can sign webhooks."""
+    """Return whether ``value`` is long enough to sign webhooks."""
     return len(value.removeprefix(SECRET_PREFIX)) >= _MIN_SECRET_CHARS
 
 

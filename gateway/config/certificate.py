@@ -29,7 +29,7 @@ class CertificateError(Exception):
 
 @frozen
 class Certificate:
-    """A certificate and its key. ``fingerprint``: its SHA-256. ``content_digest``: the SHA-256 of both files."""
+    """A certificate and its key. ``fingerprint``: its SHA-256, in hexadecimal. ``content_digest``: of both files."""
 
     context: ssl.SSLContext
     fingerprint: str
@@ -95,7 +95,7 @@ class ServerCertificate:
         connection.context = self.current.context
 
     def read_changed_certificate(self) -> Certificate | None:
-        """Return the certificate in the files; None if they have not changed. Raises ``CertificateError``."""
+        """Return the certificate in the files; None if they are those of ``current``. Raises ``CertificateError``."""
         try:
             if _hash_files(self._certificate, self._key) == self.current.content_digest:
                 return None
@@ -137,7 +137,7 @@ class ServerCertificate:
 
 
 def open_certificate(certificate: str, key: str) -> ServerCertificate | None:
-    """Read the configured files; None without configuration. Raises ``CertificateError``."""
+    """Read the configured files; None if no certificate is configured. Raises ``CertificateError``."""
     return ServerCertificate(Path(certificate), Path(key)) if certificate else None
 
 

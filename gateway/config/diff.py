@@ -10,7 +10,10 @@ from gateway.routing.channels import find_changes
 
 
 def describe_channels(before: Iterable[Channel], after: Iterable[Channel]) -> list[str]:
-    """List the channels that are added, removed and changed, with the names of the changed fields."""
+    """List the channels that are added, removed and changed, with the names of the changed fields.
+
+    Another order of the channels is listed only if nothing else has changed.
+    """
     old_channels, new_channels = (
         {channel.name: channel for channel in before},
         {channel.name: channel for channel in after},

@@ -16,7 +16,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def check_secrets(config: Config, admin_token: str) -> None:
-    """Log every weak secret; raise ``ConfigError`` instead if the gateway listens on more than loopback."""
+    """Log the name of every weak secret; raise ``ConfigError`` instead if the gateway listens on more than loopback."""
     problems = [f"{setting}: {_WEAK}" for setting in _list_weak(config, admin_token)]
     if problems and not is_loopback(config.server.host):
         raise ConfigError([f"{problem}, or listen on 127.0.0.1 only (server.host)" for problem in problems])

@@ -77,7 +77,10 @@ class RouteService(StoredSettings):
             await self._delete(path, audit)
 
     async def _read_version(self, path: str) -> str:
-        """Return the version of the stored route, which another node may have just changed."""
+        """Read the version of the stored route, which another node may have just changed.
+
+        Return ``NO_ROUTE_VERSION`` if no route is stored, or the stored one is ignored.
+        """
         stored_settings = parse_stored_settings(await self._store.list_settings())
         if path not in stored_settings:
             return NO_ROUTE_VERSION

@@ -1,6 +1,6 @@
-"""Reloads the configuration while the gateway runs. One that has problems changes nothing.
+"""The configuration in effect (``LiveConfig``), and its replacement while the gateway runs (``Reloader``).
 
-Running requests keep their channel, price and reservation.
+A configuration that has problems changes nothing. Running requests keep their channel, price and reservation.
 """
 
 import asyncio
@@ -60,7 +60,10 @@ TABLES_AT_START = ("sign_in", "alert", "sink")
 
 
 def build_pricing(effective: EffectiveConfig) -> PricingPolicy:
-    """Build prices, group multipliers, the rule for unpriced models, and the keys whose spending limits count."""
+    """Build the price list, the group multipliers, the rule for unpriced models, and the names of limited keys.
+
+    A key is limited if a limit counts its spending. The set is empty if all keys are, and None if there are no limits.
+    """
     config = effective.config
     groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
     unpriced: Unpriced = "refuse" if config.billing.require_price else config.billing.unpriced
@@ -253,8 +256,9 @@ class Reloader:
         """Read and apply the configuration.
 
         Return the lists ``changes`` and ``needs_restart``, the latter of settings that are read at start only. Raises
-        ``InvalidRequest``, and ``Conflict`` without a configuration that can be read; nothing has changed then. Raises
-        ``StoreUnavailable``; then some of the file's accounts and keys may be stored.
+        ``InvalidRequest``, and ``Conflict`` without a configuration that can be read; nothing has changed then. If the
+        file's accounts and keys cannot be stored, ``StoreUnavailable`` or another error is raised. Then some of them
+        may be stored.
         """
         router = self._router
         async with self._reload_lock, AsyncExitStack() as stack:

@@ -146,7 +146,7 @@ class BillingSection:
 
 @frozen
 class RoutingSection:
-    """``[routing]``: retries, failover and circuit breakers."""
+    """``[routing]``: the choice of channels, retries, circuit breakers, model lists, shadow copies and the demo."""
 
     max_attempts: int = attrs.field(
         default=3,

@@ -1,4 +1,4 @@
-"""The sections that are read at startup: ``[server]``, ``[store]``, ``[cluster]`` and ``[rate_limits]``."""
+"""The sections ``[server]``, ``[store]``, ``[cluster]`` and ``[rate_limits]``, which are read only at startup."""
 
 import re
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ _MASTER_KEY = must("64 hexadecimal digits", lambda value: not value or bool(_MAS
 
 @frozen
 class ServerSection:
-    """``[server]``: address, TLS, proxies, limits, browsers' access and log."""
+    """``[server]``: address, TLS, proxies, shutdown, limits of connections and bodies, log, and access of browsers."""
 
     host: str = attrs.field(
         default="127.0.0.1", metadata=about('address to listen on; "0.0.0.0" accepts connections from other machines')

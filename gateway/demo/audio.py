@@ -26,9 +26,9 @@ _TOKENS_PER_SECOND = 20
 
 
 class DemoAudio:
-    """Serves speech and transcriptions.
+    """Serves speech, transcriptions and translations.
 
-    Attributes:
+    Args:
         pace_s: the pause between two words, in seconds.
     """
 

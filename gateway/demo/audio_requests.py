@@ -21,8 +21,9 @@ class SpeechRequest:
     """A text to speak.
 
     Attributes:
+        speed: a factor; 1 is the usual speed.
         wav: whether a file header precedes the samples.
-        events: whether to send events.
+        events: whether the audio is sent as server-sent events.
     """
 
     text: str
@@ -34,7 +35,7 @@ class SpeechRequest:
 
 @frozen(kw_only=True)
 class TranscriptionRequest:
-    """A recording to transcribe."""
+    """How to answer with the transcript of a recording."""
 
     response_format: TranscriptFormat
     language: str

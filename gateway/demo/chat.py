@@ -55,7 +55,10 @@ def find_text(message: Json) -> str:
 
 
 def find_question(message: Json) -> str:
-    """Return a message's text without the context that coding agents put before it, such as ``<system-reminder>``."""
+    """Return a message's text without the context that coding agents put before it, such as ``<system-reminder>``.
+
+    A text that consists only of such context is returned unchanged.
+    """
     text, place = find_text(message), 0
     while opened := _CONTEXT_PATTERN.match(text, place):
         closing = f"</{opened[1]}>"
@@ -111,7 +114,7 @@ def split_fragments(text: str) -> tuple[str, ...]:
 
 
 def build_arguments(tool: DemoTool, prompt: str) -> str:
-    """Return the JSON arguments of a tool call: an object with the required properties."""
+    """Return the arguments of a tool call as JSON, made from the tool's schema and words of the prompt."""
     return _dumps(_fill_object(tool.parameters, prompt))
 
 
@@ -123,7 +126,10 @@ def _dumps(value: Json) -> str:
 
 
 def _choose_tools(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
-    """Return the tools to call: those with full names in the prompt, else partial names, else one if required."""
+    """Return the tools to call: those whose names are in the prompt, else those of whose names it has a word.
+
+    Without any, it is the first tool if a call is required. Without parallel calls, only one is returned.
+    """
     if not chat_request.tools or chat_request.messages[-1]["role"] != "user":
         return ()
     text = find_question(chat_request.messages[-1]).lower()

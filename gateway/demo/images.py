@@ -42,7 +42,7 @@ class _Drawing:
 class DemoImages:
     """Draws images, and stores those that clients request by URL.
 
-    Attributes:
+    Args:
         pace_s: a tenth of the pause between parts, in seconds.
     """
 

@@ -32,9 +32,9 @@ _ROLES = frozenset({"user", "assistant", "system"})
 
 
 class DemoRealtime:
-    """Serves sessions.
+    """Serves Realtime sessions.
 
-    Attributes:
+    Args:
         pace_s: the pause between two pieces of a response, in seconds.
     """
 

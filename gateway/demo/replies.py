@@ -25,7 +25,7 @@ async def parse_json(request: web.Request) -> object:
 
 
 def build_reply(body: Json, *, status: int = 200) -> web.Response:
-    """Respond with JSON."""
+    """Return a response with a JSON body."""
     return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
 
 

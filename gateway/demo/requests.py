@@ -37,7 +37,11 @@ class DemoTool:
 
 @frozen(kw_only=True)
 class DemoChatRequest:
-    """A valid chat request."""
+    """A valid chat request.
+
+    ``limit`` is the maximum number of output tokens; None if there is none. ``parallel``: whether one answer may call
+    several tools.
+    """
 
     messages: tuple[Json, ...]
     tools: tuple[DemoTool, ...]
@@ -166,7 +170,7 @@ def _parse_messages(value: object) -> tuple[Json, ...]:
 
 
 def check_messages(messages: list[Any]) -> None:
-    """Raise ``RequestError`` for the first message without a known role, or without content."""
+    """Raise ``RequestError`` for the first message without a known role, or without valid content."""
     for index, message in enumerate(messages):
         param = f"messages[{index}]"
         if not isinstance(message, dict) or message.get("role") not in _ROLES:

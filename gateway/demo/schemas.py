@@ -10,7 +10,7 @@ from gateway.demo.requests import Json, RequestError
 
 _MAX_DEPTH = 12
 _OPTIONAL_DEPTH = 4
-"""Below this depth optional values are left out: schemas may be recursive."""
+"""From this depth on, optional values are left out, because schemas may be recursive."""
 _MAX_VALUES = 2_000
 _MAX_OBJECTS = 20
 _MAX_TEXT_CHARS = 200_000
@@ -30,9 +30,10 @@ _FORMATS = {
 
 
 def fill(schema: Json, prompt: str) -> Any:
-    """Return a value that the schema allows, with strings from the prompt. ``pattern`` is ignored.
+    """Return a value for the schema, with strings from the prompt.
 
-    Raises ``RequestError`` for too many values.
+    ``pattern`` is ignored, and values nested deeper than ``_MAX_DEPTH`` are empty objects. Raises ``RequestError`` for
+    too many values.
     """
     return _Filler(schema, prompt).fill(schema, 0)
 
@@ -44,7 +45,7 @@ class _Filler:
         self._values_left = _MAX_VALUES
 
     def fill(self, json_schema: Any, depth: int) -> Any:
-        """Return a value for a schema. Recursive or deeply nested schemas end in an empty object.
+        """Return a value for a schema at this depth; an empty object below ``_MAX_DEPTH``.
 
         Raises ``RequestError`` for too many values.
         """
@@ -79,7 +80,10 @@ class _Filler:
         return [self.fill(first[index] if index < len(first) else items, depth + 1) for index in range(count)]
 
     def _resolve(self, schema: Any) -> Json:
-        """Resolve local references and take the first alternative, until the schema has a type."""
+        """Return a schema without references, ``allOf`` and alternatives, of which the first is taken.
+
+        The schema is empty if a reference leads nowhere, or to itself.
+        """
         for _ in range(_MAX_DEPTH):
             if not isinstance(schema, dict):
                 return {}
@@ -101,7 +105,10 @@ class _Filler:
         return node
 
     def _merge(self, schemas: list[Any]) -> Json:
-        """Merge schemas into one that requires everything. Later schemas win, except that properties are combined."""
+        """Merge schemas into one. Later values win, except that ``required`` and objects such as properties are joined.
+
+        A ``$ref`` among the schemas is resolved.
+        """
         joint_schema: Json = {}
         for schema in schemas[:_MAX_OBJECTS]:
             members = (
@@ -146,7 +153,7 @@ def _find_size(schema: Json, name: str, default: int) -> int:
 
 
 def _fill_number(schema: Json, *, is_integer: bool) -> float:
-    """Return 1, or the nearest number that the schema allows."""
+    """Return 1 if the schema allows it, else a number near it that the schema allows."""
     step, minimum, maximum = (_find_number(schema, name) for name in ("multipleOf", "minimum", "maximum"))
     exclusive_minimum, exclusive_maximum = (
         _find_number(schema, "exclusiveMinimum"),
@@ -174,7 +181,7 @@ def _find_number(schema: Json, name: str) -> float | None:
 
 
 def _fill_text(schema: Json, words: Iterator[str]) -> str:
-    """Return a word, or text in the schema's format, with a length that the schema allows."""
+    """Return a fixed text in the schema's format, else words with a length that the schema allows."""
     format_name = schema.get("format")
     if isinstance(format_name, str) and format_name in _FORMATS:
         return _FORMATS[format_name]
@@ -185,7 +192,7 @@ def _fill_text(schema: Json, words: Iterator[str]) -> str:
 
 
 def _order_words(prompt: str) -> tuple[str, ...]:
-    """Return the prompt's words, names first, then by length."""
+    """Return the prompt's words, each once: capitalized words first, then the longest; ``demo`` if it has none."""
     words = _WORD_PATTERN.findall(prompt[:_MAX_TEXT_CHARS])
     names = [word for word in words[1:] if word[0].isupper() and len(word) > 1]
     return tuple(dict.fromkeys([*names, *sorted(words, key=len, reverse=True)])) or ("demo",)

@@ -37,8 +37,8 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class DemoUpstream:
     """A provider without an account: deterministic words, images, audio and videos over HTTP on 127.0.0.1.
 
-    Attributes:
-        pace_s: the pause between two streamed words, in seconds; all other durations are proportional to it.
+    Args:
+        pace_s: the pause between two streamed words, in seconds. The times of images and videos are proportional to it.
     """
 
     def __init__(self, *, pace_s: float = 0.03) -> None:

@@ -95,7 +95,7 @@ def _compute_checksum(packed_job: bytes) -> bytes:
 class DemoVideos:
     """Serves video jobs.
 
-    Attributes:
+    Args:
         pace_s: the demo's pace, in seconds; at 0 a video is completed immediately.
     """
 
@@ -230,7 +230,7 @@ def _compute_progress(share: float) -> int:
 
 
 def send_part(request: web.Request, data: bytes, media_type: str) -> web.Response:
-    """Respond with a file or the requested range, or with status 416 for an invalid range (RFC 9110, section 14)."""
+    """Return a response with a file or the requested range; status 416 if the file has no such range (RFC 9110, 14)."""
     headers = {hdrs.ACCEPT_RANGES: "bytes"}
     byte_range = read_range(request.headers.getall(hdrs.RANGE, ())) if request.method == hdrs.METH_GET else None
     if byte_range is None:

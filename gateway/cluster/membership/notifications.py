@@ -1,6 +1,6 @@
-"""Notifications between nodes: they wake workers, and requests that follow a job.
+"""Notifications between nodes: they wake workers and requests that follow a job, and pass on cancellations.
 
-A lost notification only costs time, because waiting code also polls.
+A notification may be lost, so code that waits for one also polls.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from gateway.errors import StoreUnavailable
 
 PAUSE_S = 0.05
-"""Notifications published within this many seconds share a commit: such commits of all nodes wait for each other."""
+"""How long a notification waits for others that share its commit: such commits wait for those of all other nodes."""
 MAX_BYTES = 7_900
 """Limit of a message; PostgreSQL allows fewer than 8,000."""
 MEMBERS = "members"

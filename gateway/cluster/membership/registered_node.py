@@ -6,7 +6,10 @@ from gateway.cluster.membership.store_clock import StoreClock
 
 
 class RegisteredNode(Protocol):
-    """The properties of a node that credit leases need. ``process`` changes when the node registers again."""
+    """The properties of a node that credit leases and shared rate limits need.
+
+    ``process`` changes when the node registers again.
+    """
 
     @property
     def id(self) -> str: ...

@@ -1,4 +1,4 @@
-"""A node's use of its cluster's database: its lock, its beats, the log of changes, and dead nodes.
+"""A node's use of its cluster's database: its lock and beats, changes, notifications, leadership, and dead nodes.
 
 It has two connections, because a change must not wait until a dead node's claims are freed. Both must be sessions of
 the server: behind a pooler that shares sessions, locks and notifications are lost.
@@ -38,11 +38,11 @@ from gateway.storage.postgres.sole_user import DatabaseInUse, NodeFenced
 FREE_TIMEOUT_S = 10.0
 """Time limit of the statements that free a node's claims, which may be many rows, in seconds."""
 START_TIMEOUT_S = 60.0
-"""How long a starting node waits for another node's start, in seconds."""
+"""How long a node waits for another one in ``start_alone`` and ``bring_back_alone``, in seconds."""
 _PAUSE_S = 0.1
 _MAX_CHANGES = 10_000
 RETENTION_DAYS = 30
-"""How many days the store keeps the rows of an ended node."""
+"""After how many days the store deletes the rows of an ended node, if the node left nothing to settle."""
 
 _END_FORMER_CONNECTIONS = """
 SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()
@@ -117,7 +117,7 @@ log = structlog.stdlib.get_logger(__name__)
 class NodeSession:
     """The database session of one node.
 
-    Methods that use the database raise ``StoreUnavailable`` if it does not answer, except ``acquire``.
+    Methods that use the database raise ``StoreUnavailable`` if it does not answer, except ``acquire`` and ``leave``.
 
     Args:
         deliver: called with each message of ``notify``, including this node's own.
@@ -156,10 +156,10 @@ class NodeSession:
         return _make_lock(self.node.id, self.node.epoch, is_exclusive=is_exclusive)
 
     async def acquire(self, wait_s: float = 0.0) -> None:
-        """Connect and take the node's lock, at start; retry for ``wait_s`` seconds.
+        """Connect and take the node's lock at start; do nothing once the node is registered.
 
-        Raises ``DatabaseInUse``: another process runs as this node, or a single gateway uses the database. Raises
-        ``OSError`` (the server does not answer) or asyncpg's errors.
+        Raises ``DatabaseInUse`` if, after ``wait_s`` seconds, another process still runs as this node, or a single
+        gateway uses the database. Raises ``OSError`` or asyncpg's errors if the server does not answer.
         """
         if self.node.epoch:  # later, ``DedicatedConnection`` reconnects by itself
             return
@@ -202,9 +202,10 @@ class NodeSession:
             await _free_claims(connection, f"{self.node.id}:%", self.node.process)
 
     async def list_restoring(self, expected_nodes: Collection[str]) -> Mapping[str, int]:
-        """Return those of the live and ``expected_nodes`` that have not stored their last rows again on this server.
+        """Return the other nodes, live or in ``expected_nodes``, that have yet to store their last rows on this server.
 
-        By id: the number of beats of a node that has rows of another server; 0 for others, which start or are older.
+        The result has by id the number of beats of a node that has rows of another server. It is 0 for nodes that are
+        starting or of an older version.
         """
         async with self._log_connection.exclusive(self.times.statement_s) as connection:
             rows = await connection.fetch(LIST_RESTORING_NODES, list(expected_nodes), self.node.id, self.generation)
@@ -269,7 +270,7 @@ class NodeSession:
     async def declare_dead(self, node: str, epoch: int) -> bool:
         """Declare a node dead and free its claims; return False if it was not live in this ``epoch``.
 
-        The node's connections end first, because a frozen write would block this one.
+        In any case its connections are ended first: a write on which it is stuck would block this method.
         """
         async with self._control_connection.exclusive(FREE_TIMEOUT_S) as connection, connection.transaction():
             await end_node(connection, node, epoch)
@@ -284,7 +285,7 @@ class NodeSession:
             return [row["job"] for row in await connection.fetch(_LIST_OUTDATED_JOBS, node, self.generation)]
 
     async def notify(self, messages: Sequence[str]) -> None:
-        """Send messages of fewer than 8,000 bytes to every node."""
+        """Send messages of fewer than 8,000 bytes each to every node, this one included."""
         async with self._control_connection.exclusive(self.times.statement_s) as connection:
             await connection.execute("SELECT pg_notify($1, message) FROM unnest($2::text[]) message", RINGS, messages)
 
@@ -294,7 +295,10 @@ class NodeSession:
             return await find_leader(connection)
 
     async def end_leader(self, leader: tuple[int, int], alive_nodes: Iterable[str]) -> bool:
-        """End the connection of ``leader``; return False, without that, if the leader is one of ``alive_nodes``."""
+        """End the leader's connection (``find_leader``), unless the leader is in ``alive_nodes``.
+
+        Return whether the connection was ended.
+        """
         pid, lock_number = leader
         if lock_number in map(find_lock_number, alive_nodes):
             return False
@@ -383,13 +387,16 @@ class NodeSession:
         return connection
 
     async def _check_changes(self, connection: Connection) -> None:
-        """Notice that the database lacks a change that this node has read."""
+        """Count a loss (see ``history``) if the database lacks a change that this node has read."""
         newest_change = int(await connection.fetchval(_FIND_NEWEST_CHANGE))
         if newest_change < self._newest_change:
             self._newest_change, self._loss_count = newest_change, self._loss_count + 1
 
     async def _take_locks(self, connection: Connection) -> None:
-        """Keep out single gateways, and other processes of this node. Raises ``DatabaseInUse``."""
+        """End this process's former connection; keep out single gateways, and other processes of this node.
+
+        Raises ``DatabaseInUse``.
+        """
         await connection.fetch(
             _END_FORMER_CONNECTIONS, self._name
         )  # the server may not know that our former connection broke
@@ -422,6 +429,9 @@ def _make_lock(node: str, epoch: int, *, is_exclusive: bool) -> Executable:
 
 
 async def _free_claims(connection: Connection, processes: str, except_process: str = "") -> None:
-    """Free the claims of ``processes`` (a pattern) except those of ``except_process``; running requests are lost."""
+    """Free the claims of ``processes`` (a pattern) except those of ``except_process``.
+
+    Requests with an ``Idempotency-Key`` that these processes were running count as lost.
+    """
     for statement in _FREE_CLAIMS:
         await connection.execute(statement, processes, except_process)

@@ -24,7 +24,7 @@ _SIGNATURE = re.compile(r"([0-9]{1,15})\.([0-9a-f]{32})\.([0-9a-f]{64})")
 
 @quick_frozen
 class NodeRequest:
-    """The signed parts of a request.
+    """The signed parts of a request, or of a notification.
 
     ``receiver``: the id of the asked node, so that a request to one node is not valid at another. ``path``: includes
     the query, as in the request line. ``actor``: the user on whose behalf the node asks, as in the header.
@@ -51,7 +51,10 @@ class NodeSigner:
         return f"{time_ms}.{number}.{self._compute(node_request, time_ms, number)}"
 
     def check(self, signature: str, node_request: NodeRequest) -> bool:
-        """Return whether a node of the cluster signed ``node_request`` within ``WINDOW_S``. A signature counts once."""
+        """Return whether a node of the cluster signed ``node_request`` within ``WINDOW_S``.
+
+        The same signature is valid once: a second check returns False.
+        """
         match = _SIGNATURE.fullmatch(signature)
         if match is None or not hmac.compare_digest(match[3], self._compute(node_request, match[1], match[2])):
             return False

@@ -7,11 +7,11 @@ _SLEW_RATE = 0.01
 MAX_SLEW_DIFFERENCE_S = 60.0
 """A larger difference is corrected at once: this machine was suspended, or the store's clock was set."""
 MAX_ROUND_TRIP_S = 0.2
-"""The beat of a longer round trip is too imprecise and is ignored."""
+"""A beat with a longer round trip is too imprecise and is ignored, unless it is the first one."""
 
 
 class StoreClock:
-    """Unix seconds by the store. Between two beats, this machine's monotonic clock measures the time.
+    """The store's time, in Unix seconds. Between two beats, this machine's monotonic clock measures the time.
 
     Args:
         machine_clock: returns Unix seconds of this machine, for the time before the first beat. Setting that clock
@@ -29,11 +29,14 @@ class StoreClock:
 
     @property
     def offset_s(self) -> float:
-        """How far the store's clock is ahead of this machine's."""
+        """The seconds by which the store's clock is ahead of this machine's; 0 before the first beat."""
         return 0.0 if self._target_start_s is None else self._target_start_s + self._monotonic() - self._machine_clock()
 
     def adjust(self, now_ms: int, round_trip_s: float) -> None:
-        """Adopt the store's time of a beat, measured in the middle of its round trip. The first beat counts at once."""
+        """Approach the store's time of a beat, which was ``now_ms`` in the middle of its round trip.
+
+        The time of the first beat, or one that differs by more than ``MAX_SLEW_DIFFERENCE_S``, is adopted at once.
+        """
         if round_trip_s > MAX_ROUND_TRIP_S and self._target_start_s is not None:
             return
         now_s = self._monotonic()
@@ -53,7 +56,7 @@ class StoreClock:
         return max(self._start_s + now_s, self._min_s)
 
     def advance_to(self, at_s: float) -> None:
-        """Never return a time before ``at_s`` from now on, because another node has already begun that day."""
+        """Return no time before ``at_s`` from now on, because another node has already begun the day of ``at_s``."""
         self._min_s = max(self._min_s, at_s)
 
     def _slew(self, now_s: float) -> None:

@@ -1,8 +1,8 @@
 """The secrets shared by the nodes of a cluster: in the database, encrypted with the configured master key.
 
 The first node stores the secret files of its data folder. Every other node writes the stored secrets into its own
-folder, and is refused if its files differ: with other secrets it would recognize no API key, and would sign links and
-webhooks differently.
+folder. It is refused if its files differ, since it would recognize no API key, and would sign links and webhooks
+differently. Only another admin token is replaced.
 """
 
 import hashlib
@@ -55,12 +55,14 @@ async def _read_existing(connection: AsyncConnection, table: str, statement: Exe
 
 
 def _has_table(connection: Connection, table: str) -> bool:
-    """Return whether the own schema has a table, not another one in the search path: another gateway may be in that."""
+    """Return whether this gateway's schema has a table. Other schemas in the search path may be another gateway's."""
     return inspect(connection).has_table(table, schema=connection.dialect.default_schema_name)
 
 
 async def share_secrets(folder: DataFolder, database: Database, master_key: bytes) -> None:
-    """Copy the cluster's secrets to ``folder``, or those of ``folder`` to the cluster. Meanwhile no other node starts.
+    """Copy the cluster's secrets to ``folder``, or those of ``folder`` to the cluster if it has none.
+
+    No other node may start meanwhile.
 
     Raises ``DataFolderDamaged``: the master key or a file of the folder is not the cluster's.
     Raises ``StoreUnavailable``: the database does not answer.
@@ -82,7 +84,7 @@ def _open_shared_secrets(
 ) -> Mapping[str, bytes]:
     """Return the cluster's secrets by name.
 
-    Raises ``DataFolderDamaged`` if this node's differ, or the stored ones cannot be read.
+    Raises ``DataFolderDamaged`` if this node's master key or secrets differ, or the stored ones cannot be read.
     """
     if not hmac.compare_digest(stored_secrets.get(_PROOF_NAME, b""), _fingerprint_key(master_key)):
         raise DataFolderDamaged(
