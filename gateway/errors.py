@@ -124,9 +124,9 @@ class GroupNotAllowed(GatewayError):
 
 
 class QuotaExceeded(GatewayError):
-    """A quota of the key or account does not cover the request.
+    """A quota of the key or account, or a limit, does not cover the request.
 
-    ``status`` is 403 if that is permanent, and 429 until a reset.
+    ``status`` is that of the quota or limit; by default 403 if the refusal is permanent, and 429 until a reset.
 
     ``room_nanos`` is the part of the tightest balance that a request may still use, in nano-USD; not positive if
     nothing fits.

@@ -20,7 +20,11 @@ _ANY_AGE_S = 86_400.0
 
 
 def check_kept_bodies(data: Path, database: Path | None, config: Config) -> Iterator[Finding]:
-    """Check the segments of kept bodies. ``database`` is None if it is on a server: then only their size is known."""
+    """Check the segments of kept bodies: in the shared store if one is configured, else in the data folder.
+
+    ``database`` is None if it is on a server: then nothing can be compared with it. Yields nothing if the data folder
+    has no kept bodies, or the extra of the store is missing.
+    """
     location = parse_location(config.store.bodies_url)
     is_installed = not any(problem.startswith("store.bodies_url") for problem in list_missing_extras(config))
     folder = data / _FOLDER
@@ -31,7 +35,10 @@ def check_kept_bodies(data: Path, database: Path | None, config: Config) -> Iter
 
 
 def _check_store(location: Path | BucketAddress, database: Path | None, waiting_bytes: int) -> Finding:
-    """Check that every segment moved to the shared store is there. ``waiting_bytes`` are those still on this node."""
+    """Check that the shared store is this gateway's, and has every segment that was moved there.
+
+    ``waiting_bytes`` is the size of the segments that are still on this node.
+    """
     store = open_segment_store(location)
     try:
         moved_names = set() if database is None else list_moved(database)

@@ -29,7 +29,7 @@ _SAME_BACKUP_FIX = "Restore the database and the files beside it from one backup
 
 
 def check_database(data: Path, database: Path, file_config: FileConfig) -> Iterator[Finding]:
-    """Check the database and its related files. If it cannot be read, check only the secret files."""
+    """Check the database, and the secret files that it depends on. If it is damaged, check only the secret files."""
     master_key = bytes.fromhex(file_config.config.store.master_key)
     try:
         check_database_present(data, database)

@@ -12,7 +12,8 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        state: a problem keeps the gateway from working, a warning does not; ``skipped``: nothing was checked.
+        state: ``problem`` if something is broken or unsafe; ``warning`` if it may become so; ``skipped`` if nothing was
+            checked.
         fix: the suggested action; empty if none is needed.
     """
 

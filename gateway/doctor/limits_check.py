@@ -1,4 +1,4 @@
-"""The check of the server that counts rate limits for a cluster."""
+"""The check of the server that counts rate limits for several gateways."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,11 +9,14 @@ from gateway.domain.limit_server import LimitServerState
 from gateway.errors import StoreUnavailable
 
 SLOW_MS = 10.0
-"""Answer time, in milliseconds, above which the server counts as slow. A request waits for it at most 50 ms."""
+"""The answer time in milliseconds above which the server counts as slow. A request waits at most 50 ms for it."""
 
 
 def check_limits(config: Config) -> Iterator[Finding]:
-    """Check the server's answer, version and speed, and that it does not evict data."""
+    """Check that the server answers and fast enough, and that it does not evict data.
+
+    Without a server, only warn if a cluster counts its rate limits in memory.
+    """
     store = config.limits_store
     if store == "memory":
         if config.cluster.enabled:

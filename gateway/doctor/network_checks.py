@@ -29,11 +29,11 @@ from gateway.storage.integrity_check import build_read_only_uri
 TIMEOUT_S = 3.0
 MAX_ASKED_URLS = 3
 WARN_AFTER_S = 30.0
-"""Clock error that causes a warning: one step of a second factor. Webhook receivers tolerate five minutes."""
+"""The error of the clock above which it is a problem: one step of a second factor. Webhooks tolerate five minutes."""
 
 
 def check_clock(config: Config, data: Path, database: Path) -> Iterator[Finding]:
-    """Compare the clock with the ``Date`` header of the first provider that answers."""
+    """Compare the clock with the ``Date`` header of the first provider that answers, of ``MAX_ASKED_URLS`` at most."""
     urls = [channel.base_url or _find_base_url(channel.provider) for channel in config.channel if not channel.proxy]
     for url in list(dict.fromkeys(filter(None, [*urls, *_list_stored_addresses(config, data, database)])))[
         :MAX_ASKED_URLS
@@ -55,7 +55,7 @@ def _find_base_url(provider: str) -> str | None:
 
 
 def _list_stored_addresses(config: Config, data: Path, database: Path) -> list[str | None]:
-    """Return the addresses of stored channels without a proxy; empty if they cannot be read."""
+    """Return the addresses of active stored channels without a proxy; empty if they cannot be read."""
     try:
         master_key = bytes.fromhex(config.store.master_key) or (data / MASTER_KEY_NAME).read_bytes()
         box = SecretBox(master_key).derive(channels.PURPOSE)
@@ -71,7 +71,10 @@ def _list_stored_addresses(config: Config, data: Path, database: Path) -> list[s
 
 
 def _read_date(url: str) -> float:
-    """Return a server's time in Unix seconds. Raises ``OSError``, ``HTTPException`` or ``ValueError`` without one."""
+    """Return a server's time in Unix seconds.
+
+    Raises ``OSError``, ``HTTPException``, ``ValueError`` or ``TypeError`` if the server gives none.
+    """
     date = _ask(url, "HEAD").headers["Date"]
     return parsedate_to_datetime(date).timestamp()
 

@@ -10,7 +10,8 @@ from gateway.storage.schema import REVISION
 def check_server(url: str) -> Iterator[Finding]:
     """Check that the server answers, and that its database is neither of a newer version nor half upgraded.
 
-    A gateway may be running.
+    If the database has this version's schema, also check that the live nodes have the same configuration. A gateway may
+    be running.
     """
     try:
         # The driver is an extra. Without it the settings already have a problem.

@@ -72,7 +72,7 @@ class Account:
 
     @property
     def timezone(self) -> str | None:
-        """The name of the time zone, or of the next zone if a change is due; None: UTC."""
+        """The name of the time zone, or of the next zone if a change is pending; None: UTC."""
         return self.zones[-1][1] if self.zones and self.zones[-1][1] != "UTC" else None
 
 
@@ -125,7 +125,11 @@ class ApiKey:
 
 @frozen
 class Caller:
-    """An account and the key that the client sent. ``capped`` says whether one of them has a spending limit."""
+    """An account and the key that the client sent.
+
+    ``networks`` are those from which the key may be used; empty: from any address. ``subjects`` are the key and the
+    account, as far as they have rate limits. ``capped`` says whether one of them has a spending limit.
+    """
 
     account: Account
     key: ApiKey

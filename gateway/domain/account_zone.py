@@ -19,7 +19,7 @@ from gateway.errors import Conflict
 from gateway.frozen import quick_frozen
 
 MAX_CHANGES = 20
-"""How many changes of a zone are possible in the time for which they matter (``_KEPT_S``)."""
+"""How many periods an account may have: one more than the changes of its zone within ``_KEPT_S``."""
 _UTC = "UTC"
 _MACHINE_NAMES = frozenset({"localtime", "posixrules", "Factory"})
 _MINUTE_S = 60
@@ -103,7 +103,7 @@ class AccountZone:
 
 @lru_cache(4_096)
 def make_zone(periods: ZonePeriods) -> AccountZone:
-    """Return the zone of accounts with these periods; it is mostly the same object for the same periods.
+    """Return the zone of accounts with these periods: usually the same object for the same periods.
 
     Raises ``ZoneInfoNotFoundError`` if this machine does not know a time zone.
     """

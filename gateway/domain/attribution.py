@@ -84,7 +84,7 @@ class AttributionRules:
 
     Attributes:
         users: whether end users are stored as text, as a keyed hash, or not at all.
-        reads_names: Open WebUI's mail address or name is stored instead of its user's id.
+        reads_names: whether Open WebUI's mail address or name is stored instead of its user's id.
         tags: the names of tags that are stored; ``*`` allows all names in the header.
         hash_key: the key of hashes.
     """

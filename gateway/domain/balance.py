@@ -138,7 +138,7 @@ cluster."""
 
 
 class AnyBalance(Protocol):
-    """What a reservation needs of a balance: that of a key, an account, or a subject of a limit.
+    """What a reservation needs of a balance: that of a key, an account, a subject of a limit, a session or a request.
 
     Attributes:
         held_nanos: the sum of the open reservations.
@@ -341,11 +341,12 @@ class Reservation:
 
     Attributes:
         charge: the result of ``settle``; None while the reservation is open.
-        left_nanos: the remaining amount of the tightest balance after this reservation; None if there is no quota.
+        left_nanos: the remaining amount of the tightest balance after this reservation; None if there is no quota, or
+            the reservation is of 0.
         extra_nanos: the part of ``nanos`` added by ``extend`` beyond the request's minimum.
         beyond: for each balance, the amount that ``extend_each`` has reserved in addition to ``nanos``.
         overdrafts: balances with less left than the request may cost. Each allows only one such request at a time.
-        max_cost_nanos: the most that is charged, because a quote has promised it; None: no more than the cost.
+        max_cost_nanos: the most that is charged, because a quote has promised it; None: the cost is charged in full.
         limit_left_nanos: what was left of the strictest limit besides key and account after this reservation; None if
             there is no such limit.
         limit_charges: what the settled cost counts for besides key and account (``domain/limit.py``).

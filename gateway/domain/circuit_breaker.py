@@ -60,10 +60,12 @@ class BreakerSettings:
 
     Attributes:
         failures: the number of consecutive failures that trips the breaker.
-        ratio: the share of failed requests in the last ``window_s`` seconds that trips the breaker.
+        ratio: the share of failed requests that trips the breaker, of at least ``min_calls`` in about the last
+            ``window_s`` seconds.
         cooldown_s: the cooldown after the first trip; each further trip doubles it.
         max_cooldown_s: the longest cooldown, whatever the provider asks for.
         max_own_pause_s: the longest cooldown unless the provider asks for a longer one, before jitter.
+        ramp_s: the time in which the share of requests rises to 1 after a recovery.
     """
 
     failures: int = 3
@@ -115,6 +117,7 @@ class CircuitBreaker:
     """One breaker.
 
     Attributes:
+        until: when the cooldown ends; it has no meaning unless the breaker is "open".
         trips: the number of trips since the breaker last stayed closed for ``ramp_s``.
         generation: the number of trips ever. The result of a request that started in an earlier generation is ignored.
         failures: the number of failures in a row.

@@ -107,9 +107,9 @@ class UploadPart:
 
 @frozen
 class FileFilter:
-    """A filter for files that have not expired at ``now_ms``. ``after`` is a file's id.
+    """A filter for files that have not expired at ``now_ms``.
 
-    ``account_id`` is None for the files of all accounts. ``search``: a part of the id or the name, in any case of
+    ``after`` is the id of a file: only the files that follow it in the list match. ``account_id`` is None for the files of all accounts. ``search``: a part of the id or the name, in any case of
     letters.
     """
 

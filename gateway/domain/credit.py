@@ -105,9 +105,10 @@ class StoredLease:
 
 @quick_frozen
 class LeaseClaim:
-    """A node's own figures of its lease. ``needed_nanos`` is held by requests, or spent and not stored yet.
+    """A node's own figures of its lease.
 
-    ``terms`` is None unless the balance is that of a limit's subject.
+    ``needed_nanos`` is held by requests, or spent and not stored yet. ``idle_nanos`` is the credit that the node has
+    beyond that, and has given up for now. ``terms`` is None unless the balance is that of a limit's subject.
     """
 
     needed_nanos: int

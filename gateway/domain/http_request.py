@@ -11,7 +11,10 @@ from gateway.frozen import quick_frozen
 
 @attrs.define(eq=False)
 class RequestTemplate:
-    """The URL and headers that similar requests over a channel share. ``head`` is None until it is built."""
+    """The URL and headers that similar requests over a channel share.
+
+    ``head`` is what the HTTP client has built from them; None before the first request.
+    """
 
     channel: Channel
     url: str

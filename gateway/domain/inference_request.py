@@ -94,7 +94,10 @@ class InferenceRequest:
 
     @property
     def digest(self) -> int:
-        """A hash of the prompt. Only the length of a very long prompt and the sizes of files count."""
+        """A hash of the request, which only this process can compare.
+
+        Of a very long prompt only the length counts, and of files only the sizes.
+        """
         body = exact_json.dumps(self.body) if self.max_prompt_tokens < MAX_DIGEST_TOKENS else b""
         file_sizes = tuple(file.spooled.size for file in self.files)
         return hash((self.operation, self.prompt_chars, self.max_prompt_tokens, self.sound_ms, file_sizes, body))

@@ -76,7 +76,10 @@ class BodyFilter:
 
 @frozen
 class DeletedBodies:
-    """The result of a deletion. ``pending``: requests whose bodies are hidden, and other nodes have yet to delete."""
+    """The result of a deletion, in numbers of requests.
+
+    ``pending`` are those whose bodies are hidden from now on, and which other nodes have yet to delete.
+    """
 
     requests: int
     pending: int = 0

@@ -11,14 +11,14 @@ from gateway.domain.member import Forbidden
 
 _UNLOCKABLE_FIELDS = {"name", "account", "secret", "webhook_url"}
 LOCKABLE_FIELDS = tuple([field.name for field in attrs.fields(KeySpec) if field.name not in _UNLOCKABLE_FIELDS])
-"""Every field that restricts a key."""
+"""Every field of a key that can be locked."""
 _QUOTA_FIELDS = ("quota_usd", "quota_period")
 """Fields that are locked together, because an amount depends on its period."""
 _DEFAULT_FIELDS: Mapping[str, Any] = build_key_fields(ApiKey(0, 0, "", b"", ""), "")
 
 
 def lock_fields(key: ApiKey, names_to_lock: Iterable[str]) -> ApiKey:
-    """Return ``key`` with the fields in ``names_to_lock`` locked if they restrict the key, or unlocked if reset."""
+    """Return ``key`` with each field in ``names_to_lock`` locked, or unlocked if the field has its default value."""
     names = set(names_to_lock)
     if names & set(_QUOTA_FIELDS):
         names |= set(_QUOTA_FIELDS)

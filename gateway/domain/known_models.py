@@ -122,7 +122,7 @@ def describe_kind(description: ModelDescription) -> ModelDescription:
 
 
 def describe_without_limits(model: str) -> ModelDescription:
-    """Like ``describe_known_model`` without the limits, for a server whose own memory sets the limits."""
+    """Return what ``describe_known_model`` returns, without limits: the memory of the model's server sets them."""
     known_description = describe_known_model(model)
     if known_description == UNDESCRIBED:
         return known_description

@@ -67,7 +67,10 @@ class CreditRefusal:
     Attributes:
         min_nanos: the amount that was requested; a request for less may still pass.
         left_nanos: the amount left after all reservations of all nodes.
-        until_s: the time until which the store is not asked again.
+        held_nanos: the outstanding amount of other nodes.
+        day_number: the UTC day of the answer, which does not count on another day.
+        until_s: the time until which the store is not asked again, in seconds of a monotonic clock.
+        memory_s: how long that was, in seconds: it doubles with each further refusal.
     """
 
     min_nanos: int

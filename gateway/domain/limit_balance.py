@@ -226,7 +226,10 @@ class LimitBalance:
             self._record_overrun()
 
     def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - the book has the window
-        """Return the amount that may still be reserved, in nano-USD; None if there is no limit. It can be negative."""
+        """Return the amount that may still be reserved, in nano-USD; None if there is no limit.
+
+        The amount can be negative. It is not above 0 while the balance is incomplete.
+        """
         book = self.book
         if self.start_s != book.start_s:
             self.move()

@@ -59,8 +59,8 @@ def find_restrictions(stored_fields: Fields, detail: Fields) -> dict[str, Any]:
     """Return the new values of the fields that take rights away.
 
     ``stored_fields`` is the account or key as it is now, as JSON. ``detail`` is that of the audit row of the lost edit.
-    If a list of the edit and the stored one have nothing in common, the result has that of the edit. A new group, too,
-    is that of the edit.
+    The result has values that both allow. Only a group, and a list that has nothing in common with the stored one, are
+    those of the edit.
     """
     edits = find_edits(detail)
     removed_values = {

@@ -15,7 +15,7 @@ class ModelLimits:
     Attributes:
         context_window: the most tokens of a prompt together with its answer.
         max_output_tokens: the most tokens of an answer.
-        configured_window: ``context_window`` if the configuration sets it; 0 if the gateway's table does.
+        configured_window: ``context_window`` if the configuration sets it; else 0.
         configured_output_tokens: the same for ``max_output_tokens``.
     """
 

@@ -68,9 +68,9 @@ class NodeFigures:
 
 @quick_frozen
 class Change:
-    """The creation, change or deletion of an account, key, channel or setting.
+    """The creation, change or deletion of a row that nodes keep in memory, such as an account, a key or a session.
 
-    ``sequence`` is the order of the commits.
+    ``kind`` says what the row is (``key``, ``session``). ``sequence`` is the order of the commits.
     """
 
     sequence: int
@@ -83,7 +83,9 @@ class Heartbeat:
     """The store's answer to a heartbeat.
 
     Attributes:
+        now_ms: the time of the heartbeat by the store's clock, in Unix milliseconds.
         live: the ``Node.process`` of each live node.
+        dead: the number of dead nodes.
         late: the ids of nodes without a heartbeat for some seconds; the leader may declare them dead.
         oldest: the oldest schema version that a node must know to use the database.
     """

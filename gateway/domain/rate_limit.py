@@ -271,21 +271,23 @@ class RateLimiter(Protocol):
         """Take one request, ``tokens`` tokens and one concurrent request from every subject, or nothing at all.
 
         The subjects are distinct. Their limits apply from this request on. When a limit changes, its bucket keeps its
-        state (``change_limit``); when it is removed, nothing more is taken, so the bucket drains. Raises
-        ``RateLimited`` with the longest wait.
+        state (``change_limit``); when it is removed, nothing more is taken, so the bucket drains.
+
+        Raises ``RateLimited`` with the longest wait. Raises ``Overloaded`` if the server that counts does not answer,
+        and ``rate_limits.when_down`` is "closed".
         """
         ...
 
     def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit | None:
-        """Like ``take``, but synchronous. Return None, and take nothing, if ``take`` would have to be awaited."""
+        """Take as ``take`` does, without waiting. Return None, and take nothing, if ``take`` has to be awaited."""
         ...
 
     async def take_part(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
-        """Like ``take``, for one part of a session. The session's permit counts as the concurrent request."""
+        """Take as ``take`` does for one part of a session, but no concurrent request: the session has one already."""
         ...
 
     async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
-        """Raise ``RateLimited`` if ``take`` would raise it for any number of tokens. Takes nothing."""
+        """Raise ``RateLimited`` if ``take`` would refuse even a request without tokens. Takes nothing."""
         ...
 
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:

@@ -207,7 +207,10 @@ class RequestRecord:
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:
-    """Build a record from stored ``fields``. Up to 0.7 ``outcome`` was ``ending``. ``TypeError``: one is missing."""
+    """Build a record from the ``fields`` of a stored one, also of version 0.7. Raises ``TypeError`` if one is missing.
+
+    Up to that version, ``outcome`` was called ``ending``.
+    """
     known_fields = {name: fields[name] for name in _FIELDS if name in fields}
     if "ending" in fields:
         known_fields["outcome"] = "failed" if fields["ending"] == "upstream_failed" else fields["ending"]
@@ -265,7 +268,7 @@ Verdict = Literal["ok", "error"]
 
 
 def has_failed(row: RequestRecord) -> bool:
-    """Return whether a request failed or was refused. A disconnected client is no failure."""
+    """Return whether a request failed or was refused. One that was cancelled, or whose client disconnected, did not."""
     return row.outcome not in NON_FAILURES
 
 

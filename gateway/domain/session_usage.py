@@ -11,10 +11,10 @@ SessionKey = tuple[int, str]
 
 
 class SessionCursor(NamedTuple):
-    """Where a page of sessions begins: only sessions all of whose matching requests have a lower sequence.
+    """Where a page of sessions begins: all matching requests of its sessions come before ``sequence``.
 
-    ``searched``: no request from ``sequence`` up to this matches that is of the session of the last request before
-    ``sequence``.
+    ``searched`` is for the session of the last of these requests. Its later requests, which would put the session on an
+    earlier page, have been searched up to this sequence, and none matches. 0: they have not been searched.
     """
 
     sequence: int

@@ -29,5 +29,5 @@ class RingBuffer:
 
 
 def find_percentile(sorted_values: Sequence[int], percent: int) -> int:
-    """Return a percentile of the ``sorted_values`` figures by the nearest-rank method."""
+    """Return a percentile of ``sorted_values`` by the nearest-rank method. There must be at least one value."""
     return sorted_values[max(0, -(-percent * len(sorted_values) // 100) - 1)]

@@ -34,6 +34,7 @@ class UsageDetails:
         audio_output: audio tokens in the completion. ``image_output`` and ``video_output`` work alike.
         reasoning: reasoning tokens that are not included in the completion.
         citations: tokens of quoted pages that are not included in the prompt.
+        calls: the number of requests to the provider of which this is the sum.
         tier: the service tier that served the request, in lower case; empty for the standard tier.
         cost_nanos: the cost reported by the provider; None if it reports none.
     """

@@ -222,7 +222,7 @@ class VideoJob:
         return self.move("failed", now_ms, **fields, **_RELEASED_FIELDS)
 
     def release(self, due_ms: int) -> "VideoJob":
-        """Return the job without an owner until ``due_ms``."""
+        """Return the job without an owner; processes may claim it again from ``due_ms`` (Unix ms) on."""
         return attrs.evolve(self, owner="", lease_until_ms=0, due_ms=due_ms)
 
 

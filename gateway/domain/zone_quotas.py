@@ -15,7 +15,10 @@ LOCAL_PERIODS: tuple[QuotaPeriod, ...] = ("daily", "monthly")
 
 
 def check_quotas(account: Account, keys: Iterable[ApiKey], param: str) -> None:
-    """Raise ``InvalidRequest`` if an account with a time zone, or one of its keys, has a daily or monthly quota."""
+    """Raise ``InvalidRequest`` if the account, or one of its keys, has a daily or monthly quota.
+
+    Call it for an account with a time zone: the days of such quotas would have to begin at midnight there.
+    """
     owners: list[Account | ApiKey] = [account, *keys]
     for owner in owners:
         if owner.quota.capped and owner.quota.period in LOCAL_PERIODS:

@@ -42,7 +42,10 @@ def build_file(inference: InferenceRequest, _model: str) -> RawFile:
 
 
 def find_listen_path(inference: InferenceRequest, model: str) -> str:
-    """Return the path with the model and the language. Deepgram detects the language if the client sets none."""
+    """Return the path with the model, the language and the client's keywords.
+
+    Deepgram detects the language if the client sets none.
+    """
     language = inference.body.get("language")
     query = [("model", model), ("smart_format", "true")]
     query.append(("language", language) if language else ("detect_language", "true"))

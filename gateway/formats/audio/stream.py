@@ -12,9 +12,9 @@ _EVENT_ENDINGS = (b"}", DONE_MARK)
 
 
 class AudioEventsPassthrough(PassthroughStream):
-    """Forwards complete events unchanged, up to and including the event of type ``LAST_EVENT``.
+    """Forwards complete events unchanged, up to and including the event of type ``LAST_EVENT`` or ``[DONE]``.
 
-    ``events`` does not count that event.
+    ``events`` does not count the last event.
     """
 
     __slots__ = ()
