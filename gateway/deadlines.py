@@ -80,8 +80,8 @@ class DeadlineTimer:
 class Timeout:
     """Bounds how long a task waits, like ``asyncio.timeout`` but on a ``DeadlineTimer`` and with a plain ``with``.
 
-    ``timeout_s`` is counted from ``__enter__``; an instance can be entered once. Raises ``TimeoutError`` at the end of
-    the ``with`` block if the time has run out.
+    ``timeout_s`` is counted from ``__enter__``; an instance can be entered once. Raises ``TimeoutError`` from the
+    ``with`` block if the time runs out while the task waits in it.
     """
 
     __slots__ = ("_cancelling", "_has_expired", "_task", "_timeout_s", "_timer", "due_at")

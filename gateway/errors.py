@@ -191,7 +191,7 @@ class RequestTimeout(GatewayError):
 
 
 class Conflict(GatewayError):
-    """The object already exists, or is in a state that forbids the change."""
+    """The object already exists, was changed meanwhile, or is in a state that forbids the change."""
 
     code = "conflict"
 
@@ -233,7 +233,7 @@ class UnsupportedMediaType(GatewayError):
 
 
 class RateLimited(GatewayError):
-    """Too many requests at once or in a period: of the key, the account, the client's address or the gateway."""
+    """Too many requests at once or in a period: of a key, an account, a limit's subject, an address or the gateway."""
 
     code = "rate_limit_exceeded"
 

@@ -12,7 +12,7 @@ from gateway.options import AppOptions
 
 
 def open_shared_limiter(options: AppOptions, stack: AsyncExitStack, node: RegisteredNode | None) -> SharedRateLimiter:
-    """Open the rate limiter that asks the configured server. ``node`` is None for a single gateway on its database."""
+    """Open the rate limiter that asks the configured server. ``node`` is None if this gateway is no node."""
     limits = options.config.rate_limits
     limiter = SharedRateLimiter(
         make_limit_server(options.config),

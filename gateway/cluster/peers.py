@@ -88,7 +88,7 @@ class PeerAnswers:
     unanswered: tuple[str, ...] = ()
 
     def list_items(self) -> list[Any]:
-        """Return the items of all lists among the answers; objects without an id and a start time are skipped."""
+        """Return the items of all lists in the answers. Items without an id or a start time are skipped."""
         lists = (answer.body.get("data") for answer in self.by_node.values())
         items = (item for node_items in lists if isinstance(node_items, list) for item in node_items)
         return [
@@ -312,12 +312,12 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def is_absent(node: Node) -> bool:
-    """Return whether a node is not known to have stopped, but its beats are missing."""
+    """Return whether a node's beats are missing although it has not signed off."""
     return node.state == "dead" or (node.state == "live" and node.beat_age_ms > ABSENT_MS)
 
 
 def find_problem(url: str, *, insecure: bool) -> str:
-    """Return why nodes at ``url`` are not asked; empty if they are."""
+    """Return why nodes at ``url`` may not be asked; empty if they may."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port

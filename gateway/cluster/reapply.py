@@ -47,7 +47,7 @@ class Reapplication:
         self._find_caller = find_caller
         self._now_ms = now_ms
         self._new_names: dict[tuple[str, int], str] = {}
-        """The names of objects after lost changes of their names, by noun and id: later changes contain these names."""
+        """The names that lost changes gave to objects, by noun and id: later changes name the objects so."""
         self._appliers: Mapping[str, Callable[[AuditRow, Fields], Awaitable[Fields]]] = {
             "key.edited": self._edit_key,
             "key.rotated": self._rotate_key,
@@ -64,7 +64,10 @@ class Reapplication:
         }
 
     async def run(self, lost_rows: Sequence[AuditRow]) -> list[LostChange]:
-        """Apply the changes, and return what became of each. After ``StoreUnavailable`` all must be applied again."""
+        """Apply the changes, and return what became of each.
+
+        Raises ``StoreUnavailable``. Then all changes must be applied again.
+        """
         return [
             await self._apply(row, _drop_superseded_fields(row, lost_rows[index + 1 :]))
             for index, row in enumerate(lost_rows)

@@ -142,4 +142,4 @@ def open_certificate(certificate: str, key: str) -> ServerCertificate | None:
 
 
 def _do_nothing() -> None:
-    """No-op: nothing depends on the certificate yet."""
+    """Do nothing, because nothing depends on the certificate yet."""

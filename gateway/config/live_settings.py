@@ -137,7 +137,8 @@ class SettingsService(StoredSettings):
     def list_prices(self, *, with_shipped: bool = True) -> list[PriceView]:
         """List the prices of the file, then the console's, then the built-in prices that are in effect.
 
-        The first list with built-in prices parses all of them, which takes a second of the event loop.
+        ``with_shipped``: whether to list built-in prices at all. The first list with built-in prices parses all of
+        them, which takes a second of the event loop.
         """
         effective = self._live.effective
         file = PriceList([spec.price() for spec in effective.config.price])

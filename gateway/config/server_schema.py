@@ -279,7 +279,7 @@ class ClusterSection:
 
 @frozen
 class RateLimitsSection:
-    """``[rate_limits]``: where rate limits are counted."""
+    """``[rate_limits]``: where rate limits are counted, and what is admitted while that server is down."""
 
     store: Literal["auto", "memory", "postgresql", "valkey"] = attrs.field(
         default="auto",

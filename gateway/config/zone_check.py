@@ -7,7 +7,7 @@ from gateway.domain.zone_quotas import CLUSTER_REASON, LOCAL_PERIODS
 
 
 def find_zone_problems(accounts: Sequence[AccountSpec], keys: Sequence[KeySpec]) -> Iterator[tuple[str, str]]:
-    """Yield path and problem of each account that has a time zone and a daily or monthly quota, or a key with one."""
+    """Yield path and problem of each account that has a time zone, and a daily or monthly quota for itself or a key."""
     for index, account in enumerate(accounts):
         if account.timezone in {None, "UTC"}:
             continue

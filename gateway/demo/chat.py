@@ -126,9 +126,10 @@ def _dumps(value: Json) -> str:
 
 
 def _choose_tools(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
-    """Return the tools to call: those whose names are in the prompt, else those of whose names it has a word.
+    """Return the tools to call: those whose full names are in the prompt, else those with a word of their name in it.
 
-    Without any, it is the first tool if a call is required. Without parallel calls, only one is returned.
+    If there are none, the first tool is called if a call is required. Without parallel calls, only one is called. Only
+    a message of the user causes calls.
     """
     if not chat_request.tools or chat_request.messages[-1]["role"] != "user":
         return ()

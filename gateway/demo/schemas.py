@@ -45,7 +45,7 @@ class _Filler:
         self._values_left = _MAX_VALUES
 
     def fill(self, json_schema: Any, depth: int) -> Any:
-        """Return a value for a schema at this depth; an empty object below ``_MAX_DEPTH``.
+        """Return a value for a schema at this depth; an empty object beyond ``_MAX_DEPTH``.
 
         Raises ``RequestError`` for too many values.
         """

@@ -13,7 +13,7 @@ SLOW_MS = 10.0
 
 
 def check_limits(config: Config) -> Iterator[Finding]:
-    """Check that the server answers and fast enough, and that it does not evict data.
+    """Check that the server answers fast enough, and does not evict data.
 
     Without a server, only warn if a cluster counts its rate limits in memory.
     """

@@ -111,9 +111,9 @@ def make_zone(periods: ZonePeriods) -> AccountZone:
 
 
 def make_known_zone(periods: ZonePeriods) -> AccountZone:
-    """Return the zone of accounts with these periods without the time zones that this machine does not know.
+    """Return the zone as ``make_zone`` does, but without the time zones that this machine does not know.
 
-    Instead of such a time zone, the former one goes on: UTC if there is none.
+    In place of such a time zone, the one before it goes on; UTC if there is none.
     """
     try:
         return make_zone(periods)

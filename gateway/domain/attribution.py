@@ -191,7 +191,7 @@ def build_tags(tags: Iterable[tuple[str, str]]) -> str:
 def _add_tags(key_tags: str, tags: list[tuple[str, str]]) -> str:
     """Return the tags of a key and of a request, as they are stored.
 
-    The key's value of a tag counts. Of more than ``MAX_TAGS``, those of the request are left out.
+    The key's value of a tag precedes the request's. Beyond ``MAX_TAGS`` tags, those of the request are left out.
     """
     merged_tags = dict(split_tags(key_tags))
     for name, value in tags:

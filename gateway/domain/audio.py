@@ -188,7 +188,7 @@ def find_speech_ms(head: bytes, size: int, kind: str) -> int | None:
 
 
 def _parse_mp3_rate(head: bytes) -> int:
-    """Return the bytes per second of an MP3 by its first frame; 0 without a frame."""
+    """Return the bytes per second of an MP3 by its first frame; 0 if ``head`` does not begin with one."""
     if len(head) < _MP3_HEADER_BYTES or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:  # noqa: PLR2004 - eleven bits set
         return 0
     version, layer, index = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4
@@ -244,7 +244,7 @@ _UNKNOWN_POSITION = 2**64 - 1
 
 
 def parse_ogg_page(page: bytes) -> tuple[int, int] | None:
-    """Return the position (samples) and the stream number of an Ogg page; None without them."""
+    """Return the position (samples) and the stream number of an Ogg page; None if it is no page or has no position."""
     if len(page) < OGG_PAGE_BYTES or not page.startswith(OGG_MARK) or page[4]:
         return None
     position = int.from_bytes(page[6:14], "little")

@@ -131,7 +131,7 @@ class Batch:
             in ``returned``.
         returned: the numbers of claimed lines that were not sent because the gateway stopped.
         times: Unix seconds by field name, such as ``in_progress_at``.
-        model: the model of every line; None if the lines name several.
+        model: the model of every line; None if the lines name several, or were not checked yet.
         keep_bodies: whether the client that created the batch wants the bodies of its requests kept.
         moves: how often a cluster node has taken the batch over; each node writes result files of its own.
         output_file_id, error_file_id: set when the files are about to be created; None if there is nothing to write.

@@ -7,4 +7,5 @@ CacheScope = Literal["account", "key", "all"]
 """Who shares answers: the keys of an account, only the same key, or all keys."""
 CacheResult = Literal["", "hit", "miss", "joined"]
 """Where an answer came from: "hit": from the cache. "joined": from the provider's answer to an equal request that was
-running. "miss": from a provider, although the request may be answered from the cache. Empty: the request may not."""
+running. "miss": from a provider, although the request may be answered from the cache. Empty: from a provider, because
+the request may not be answered from the cache."""

@@ -74,8 +74,8 @@ class CachedAnswer:
         digest: identifies the request and who shares its answer; in hexadecimal.
         usage: what was charged when the provider was asked.
         answered: the model named in the provider's answer (``Attempt.answered``); empty if none is.
-        source: identifies the channel, its model and its route's step (``compute_source``). The answer is only given
-            to a request that could go there.
+        source: identifies the channel, the model there and the step of the route (``compute_source``). The answer is
+            only given to a request that could go there.
         adapted: what the provider did not take, for the header; empty if nothing.
         account_id, key_id, end_user: for whom the request was made.
     """

@@ -154,7 +154,7 @@ class Channel:
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
     def matches(self, model: str) -> bool:
-        """Return whether a channel without synchronization serves ``model`` by one of its globs."""
+        """Return whether one of the channel's globs serves ``model``; always False for a synchronized channel."""
         return not self.sync and any(fnmatchcase(model, glob) for glob in self.patterns)
 
 

@@ -14,7 +14,7 @@ _RARE_NAMES = frozenset(name for name, _ in _RARE_DEFAULTS)
 
 
 def build_units(usage: Usage) -> str:
-    """Serialize the units of ``usage`` that have no column, as ``{"searches":2,"tier":"flex"}``; else empty."""
+    """Serialize the units of ``usage`` that have no column: ``{"searches":2,"tier":"flex"}``; empty without any."""
     units: dict[str, Any] = {name: value for name in _USAGE_FIELDS if (value := getattr(usage, name))}
     if (details := usage.details) is not None:
         units |= {name: value for name, default in _RARE_DEFAULTS if (value := getattr(details, name)) != default}

@@ -109,8 +109,8 @@ class UploadPart:
 class FileFilter:
     """A filter for files that have not expired at ``now_ms``.
 
-    ``after`` is the id of a file: only the files that follow it in the list match. ``account_id`` is None for the files of all accounts. ``search``: a part of the id or the name, in any case of
-    letters.
+    ``after`` is the id of a file: only the files that follow it in the list match. ``account_id`` is None for the files
+    of all accounts. ``search``: a part of the id or the name, in any case of letters.
     """
 
     account_id: int | None

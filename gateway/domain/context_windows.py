@@ -247,7 +247,7 @@ def shorten_name(model: str) -> str:
 
 @lru_cache(1)
 def _read_table() -> tuple[dict[str, int], list[tuple[str, int]]]:
-    """Return the context windows by name, and by the beginning of a name: the longest first."""
+    """Return the context windows by name, and by the beginning of a name, with the longest beginning first."""
     windows_by_name: dict[str, int] = {}
     tokens = 0
     for word in _WINDOW_TABLE.split():

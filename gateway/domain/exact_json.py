@@ -14,7 +14,7 @@ import orjson
 
 _DIGIT_TABLE = bytes(ord("0") if chr(code).isdecimal() and code < 128 else ord(" ") for code in range(256))  # noqa: PLR2004
 _LONG_DIGITS = b"0" * 19
-"""The shortest digit string that orjson may change, after all digits of the text were replaced by zeros."""
+"""The shortest run of digits that orjson may change. All digits are replaced by zeros before it is searched."""
 _NEGATIVE_ZEROS = (b":-0", b": -0", b"[-0", b",-0", b", -0")
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 """The range of integers that orjson keeps exact."""

@@ -41,7 +41,8 @@ class InferenceRequest:
         features: Anthropic's ``anthropic-beta`` header, sent on with a body in that format.
         version: Anthropic's ``anthropic-version`` header, which a body in that format depends on.
         files: the files of a form; its other fields are the ``body``.
-        sound_ms: the length of the uploaded audio, or an upper bound.
+        sound_ms: the length of the uploaded audio, or an upper bound; of speech to generate, the estimated length.
+        characters: the number of characters to speak.
         origin: the gateway's URL as the client reaches it, for links to media: ``https://host``.
         channel: the only channel that can serve the request, because it made the objects that the request continues;
             empty if any channel can.

@@ -87,9 +87,9 @@ def is_inside(address: str | None, networks: Iterable[Network]) -> bool:
 
 
 def find_subnet(address: str) -> str:
-    """Return the part of ``address`` that its owner cannot choose: all of IPv4, 64 bits of IPv6.
+    """Return the part of ``address`` that its owner cannot choose: all of IPv4, 64 bits of IPv6 as one number.
 
-    Empty if the address is unreadable.
+    The result serves to compare addresses. It is empty if the address is unreadable.
     """
     parsed_address = _parse_address(address)
     if isinstance(parsed_address, IPv6Address):

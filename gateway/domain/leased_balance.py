@@ -140,13 +140,16 @@ class LeasedBalance(Balance):
             self.lease_unknown = self.lease_unknown or self.used_nanos != 0 or self.granted_nanos != 0
 
     def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - a lease has no period
-        """Return the amount that may be reserved without asking the store; None if there is no limit."""
+        """Return the amount that may be reserved without asking the store; None if there is no limit.
+
+        It is not above 0 while the node does not know its lease.
+        """
         if not self.leased:
             return None
         return min(0, self.room_nanos) if self.lease_unknown else self.room_nanos
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
-        """Spend ``cost_nanos``, release the reservation of ``held_nanos``, and return the excess over the grant."""
+        """Spend ``cost_nanos``, release the reservation of ``held_nanos``, and return the new excess over the grant."""
         old_overrun = max(0, -self.room_nanos)
         super().settle(held_nanos, cost_nanos, day)
         self.used_nanos += cost_nanos
@@ -170,7 +173,7 @@ class LeasedBalance(Balance):
         self.beyond_nanos = min(self.beyond_nanos, max(0, -self.room_nanos))
 
     def exceeds(self, outstanding_nanos: int) -> bool:
-        """Return whether the node has more credit than its lease, of which the store has ``outstanding_nanos``."""
+        """Return whether the node counts on more credit than the store has set aside for it (``outstanding_nanos``)."""
         return self.leased and not self.lease_unknown and self.granted_nanos - self.used_nanos > outstanding_nanos
 
     def build_request(self, min_nanos: int, needed_nanos: int, desired_nanos: int) -> CreditRequest:
@@ -181,7 +184,7 @@ class LeasedBalance(Balance):
         return False
 
     def note_answer(self, answer: CreditGrant) -> None:
-        """Note the store's figures of the whole balance."""
+        """Record the store's figures of the whole balance. Does nothing here: only a limit's balance needs them."""
 
     def detach(self, nanos: int) -> None:
         """Hand a reservation over to a durable job, under which the store counts it from now on."""

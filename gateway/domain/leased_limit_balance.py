@@ -19,7 +19,7 @@ from gateway.errors import StoreUnavailable
 IDLE_SUBJECT_S = 2.0
 """The time without a request after which a subject's idle credit is given back, in seconds."""
 MAX_IDLE_SUBJECTS = 10_000
-"""Maximum number of idle subjects per limit that a node keeps: its balances hold nothing that must be remembered."""
+"""Maximum number of idle subjects per limit that a node keeps: their balances have nothing that must be remembered."""
 
 
 class LeaseKeeper(Protocol):
@@ -73,7 +73,7 @@ class LeasedLimitBalance(LeasedBalance):
     """A node's lease of the balance of a limit's subject.
 
     Attributes:
-        users: the requests that have a reservation with this balance.
+        users: the number of requests that have a reservation with this balance.
         start_s: the window of the book when the balance was last used.
         store_nanos: what was neither spent nor set aside when the store last answered; None before.
         first_slice_s: see ``CreditGrant``.

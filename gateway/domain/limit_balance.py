@@ -102,7 +102,7 @@ class LimitBook:
         self.begin(now_s)
 
     def take_balances(self, book: "LimitBook", subjects: Iterable[str]) -> None:
-        """Take the balances of ``subjects`` from the book that has had them."""
+        """Move the balances of ``subjects`` here from ``book``, which must have them."""
         for subject in subjects:
             balance = self.balances[subject] = book.balances.pop(subject)
             balance.set_book(self)
@@ -384,7 +384,10 @@ class LimitReservation(Reservation):
             balance.users -= 1
 
     def list_charges(self, now_s: float) -> str:
-        """Return what a cost settled at ``now_s`` counts for, as the request's record has it."""
+        """Return what a cost settled at ``now_s`` counts for, as the request's record has it.
+
+        Also begin the windows of ``now_s``.
+        """
         begin_windows((balance.book for balance in self.limit_balances), now_s)
         return build_charges([_build_charge(balance) for balance in self.limit_balances])
 

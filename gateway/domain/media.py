@@ -143,7 +143,10 @@ class Media:
 
 @frozen
 class RemoteMedia:
-    """One stored file of a bucket. ``read`` returns a range of bytes; raises ``NotFound``, ``StoreUnavailable``."""
+    """One stored file of a bucket.
+
+    ``read`` returns the bytes from a start to an end (exclusive). It raises ``NotFound`` and ``StoreUnavailable``.
+    """
 
     id: str
     media_type: str

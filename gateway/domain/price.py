@@ -349,7 +349,7 @@ class PriceLayer:
         return len(self.prices)
 
     def find(self, model: str, provider: str | None) -> Price | None:
-        """Like ``PriceList.find``, but only in this list."""
+        """Return the price as ``PriceList.find`` does, but from this list only."""
         if not is_glob(model):
             exact_price = self.prices.get((model, provider)) or self.prices.get((model, None))
             if exact_price is not None:

@@ -117,7 +117,7 @@ class Facets:
 
 @frozen
 class TimeRange:
-    """A range of hours whose sums each cover ``span``."""
+    """The hours from ``since`` to ``until`` (exclusive), in sums that cover ``span`` hours each."""
 
     span: int
     since: int
@@ -135,7 +135,7 @@ def split_hours(since: int, until: int) -> list[TimeRange]:
 
 
 def sum_rows(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
-    """Return the amounts to add to the sums, in a fixed order against deadlocks. Unserved names count as no model."""
+    """Return the amounts to add to the sums, in a fixed order against deadlocks. See ``find_summed_model``."""
     similar_rows: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
     for row in rows:
         similar_rows[row.settled_ms // HOUR_MS, _get_group_key(row)].append(row)

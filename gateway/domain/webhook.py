@@ -44,6 +44,7 @@ class WebhookDelivery:
         key_id: the API key that created the job; its secret signs.
         body: the exact body that is sent.
         attempts: the number of attempts so far.
+        answer: the HTTP status of the answer to the last attempt; None without an answer.
         due_ms: the time of the next attempt; None once the delivery has ended.
         owner: the process that handles the delivery, by a claim until ``lease_until_ms``.
     """

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from gateway.errors import StoreUnavailable
 
 PAUSE_S = 0.05
-"""How long a notification waits for others that share its commit: such commits wait for those of all other nodes."""
+"""How long a notification waits for others to share its commit: on the server, such commits wait for each other."""
 MAX_BYTES = 7_900
 """Limit of a message; PostgreSQL allows fewer than 8,000."""
 MEMBERS = "members"

@@ -2,7 +2,7 @@
 
 The first node stores the secret files of its data folder. Every other node writes the stored secrets into its own
 folder. It is refused if its files differ, since it would recognize no API key, and would sign links and webhooks
-differently. Only another admin token is replaced.
+differently. An admin token that differs is replaced instead.
 """
 
 import hashlib

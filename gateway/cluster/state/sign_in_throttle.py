@@ -18,7 +18,10 @@ _KNOWN_ADDRESS_TTL_MS = 30 * 24 * 3_600_000
 
 
 class SharedThrottle:
-    """Attempts by name and address, in the cluster's database. ``space`` separates the counts of several throttles."""
+    """Limits attempts by name and address, counted in the cluster's database.
+
+    ``space`` separates the counts of several throttles.
+    """
 
     def __init__(
         self, failures: FailedSignIns, values: ShortLived, clock: Callable[[], float], *, space: str = ""

@@ -154,7 +154,7 @@ def _build_line(batch_id: str, number: int, custom_id: str, response: Any, error
 
 
 def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
-    """Return the ``custom_id`` of a line written by ``_build_line`` and its tally; None if the line is damaged."""
+    """Return the ``custom_id`` and the tally of a stored result line; None if the line is damaged."""
     line = loads_or_none(raw)
     if not isinstance(line, dict) or not isinstance(line.get("custom_id"), str):
         return None

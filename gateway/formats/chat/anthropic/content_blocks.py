@@ -75,7 +75,7 @@ class ContentBlockBuilder:
         self.held_bytes = 0
 
     def add_event(self, event: chat.Event) -> None:
-        """Append ``event`` to its block. Events of all answers but the first are ignored."""
+        """Add ``event`` to its block, a new one if needed. Events of all answers but the first are ignored."""
         self.delta_head = b""
         match event:
             case chat.TextDelta(choice=0) | chat.RefusalDelta(choice=0) if event.text:
