@@ -300,7 +300,9 @@ class ProviderError(GatewayError):
 
     Attributes:
         phase: where the request failed, for the log: connect, headers, body, stream, answer.
+        failure_scope: what the failure counts against.
         provider_retry_after_s: the wait that the provider asks for, in seconds; None if it asks for none.
+        answered: the provider's answer shows that the channel works.
         declined: the provider reports that it has not done the work.
         passing: the same request may succeed a moment later.
         may_be_prompt: this prompt may be the cause.

@@ -18,7 +18,7 @@ _build_limit = defer_function("billing.limit_fields:build_limit")
 
 @frozen
 class LimitView:
-    """A limit in force, and where it is declared. A stored limit that one of the file replaces has no view."""
+    """A limit in force, and where it is declared. A stored limit has no view if the file has one of the same name."""
 
     spec: LimitSpec
     source: Source

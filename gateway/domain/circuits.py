@@ -2,9 +2,9 @@
 
 A kind of request (``EndpointKey``) is an API format and the provider's name of a model. A failure counts against the
 account that sent the request. Consecutive failures of one account count only once for all accounts. So if an account's
-prompts make a model fail, only that account loses the model. A circuit trips for all accounts in two cases: as many
-accounts in a row have failed as failures in a row trip it for one account (at least ``MIN_ACCOUNTS_TO_TRIP``), or the
-circuit is open for ``MIN_ACCOUNTS_TO_TRIP`` accounts at the same time.
+prompts make a model fail, only that account loses the model. A circuit trips for all accounts in two cases: if
+``BreakerSettings.failures`` accounts in a row have failed (but at least ``MIN_ACCOUNTS_TO_TRIP``), or if the circuit is
+open for ``MIN_ACCOUNTS_TO_TRIP`` accounts at the same time.
 
 If a provider fails at several kinds of request without a success in between, the whole channel trips: first for the
 account, then for all. A circuit exists only while it has state: an empty mapping means that nothing has failed

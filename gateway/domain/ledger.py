@@ -1,4 +1,4 @@
-"""The ledger: charges and credits, entry by entry.
+"""The ledger: charges and credits, entry by entry, and the sums that an audit compares with them.
 
 Entries are only ever added. The spent part of a quota is the sum of its charges, which ``gateway audit`` adds up again.
 """

@@ -82,7 +82,8 @@ class RelyingParty:
 def find_relying_party(address: str) -> RelyingParty | None:
     """Return the site at ``address``; None if browsers allow no passkeys there.
 
-    That is so with an IP address, and without TLS unless it is this machine. None also if ``address`` is unreadable.
+    They allow none at an IP address. Without TLS, they allow them on this machine only. None also if ``address`` is
+    unreadable.
     """
     try:
         url = urlsplit(address)

@@ -28,8 +28,8 @@ class SubjectGroup(NamedTuple):
 
     Attributes:
         kind: what is summed.
-        name: the name of the tag; empty for users and sessions. The values of the tag without a name are the names of
-            the day's tags.
+        name: the name of the tag; empty for users and sessions. With the kind ``tag`` and no name, the values are the
+            names of the day's tags.
         day: the UTC day, as a number since 1970.
     """
 

@@ -43,7 +43,7 @@ _PAIR_WEIGHTS = (
     (_UPPER + _UPPER, 50),
     (_SPACE + _SPACE, 8),
 )
-"""The weight of two neighbours: a word begins, or no token of a vocabulary crosses the border between them.
+"""The weight of two neighbours: a word begins between them, or no token of a vocabulary goes across.
 
 Pairs do not overlap: three of one class are one pair."""
 _FIRST_WORD_WEIGHT = 64

@@ -14,7 +14,7 @@ from gateway.errors import StoreUnavailable
 
 _KNOWN_ADDRESS = "signed_in_from"
 _KNOWN_ADDRESS_TTL_MS = 30 * 24 * 3_600_000
-"""How long after a sign-in a member's address is exempt from waiting for failures of other names and addresses."""
+"""How long after a sign-in only failures of the same name at the same address make its next sign-in there wait."""
 
 
 class SharedThrottle:
