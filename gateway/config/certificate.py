@@ -116,7 +116,10 @@ class ServerCertificate:
             await self.check()
 
     async def check(self) -> None:
-        """Use changed files. If they are not usable, log this once and keep the current certificate."""
+        """Use changed files. If they are not usable, log this once and keep the current certificate.
+
+        Also warn, once a day, of a certificate that expires soon.
+        """
         try:
             certificate = await asyncio.to_thread(self.read_changed_certificate)
         except CertificateError as error:

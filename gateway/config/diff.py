@@ -31,7 +31,10 @@ def describe_channels(before: Iterable[Channel], after: Iterable[Channel]) -> li
 
 
 def describe_items(kind: str, before: Sequence[Any], after: Sequence[Any]) -> list[str]:
-    """List the items of one kind that are added, removed and changed. Items are identified by their names."""
+    """List the items of one kind that are added, removed and changed, with the names of the changed fields.
+
+    Items are identified by their names.
+    """
     old_items, new_items = {item.name: item for item in before}, {item.name: item for item in after}
     lines = [f"{kind} {name!r} removed" for name in old_items if name not in new_items]
     for name, item in new_items.items():
