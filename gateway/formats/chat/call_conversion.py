@@ -1,4 +1,7 @@
-"""Convert an answer's tool calls: to the client's tool names, to unused ids, to one call if only one is allowed."""
+"""Convert an answer's tool calls: to the client's tool names, to unused ids, to one call if only one is allowed.
+
+The calls of a tool that stands for the answer itself become text.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -134,7 +134,7 @@ class MergedStream(ChatPassthrough):
 def add_parts(usages: Iterable[Usage], inference: InferenceRequest) -> Usage:
     """Add the usages of sent requests.
 
-    A request without a reported usage counts as its estimated prompt. If no request has one, the sum is empty.
+    A request without usage counts as its estimated prompt. If all requests are without usage, the sum is empty.
     """
     usages = list(usages)
     if all(usage.source == "none" for usage in usages):

@@ -54,7 +54,7 @@ class ReasoningPart:
     """A model's reasoning in an earlier message.
 
     Attributes:
-        redacted_data: its encrypted form, without text.
+        redacted_data: the reasoning in encrypted form, instead of text and signature.
     """
 
     text: str = ""
@@ -197,7 +197,7 @@ class MessageStart:
 
 @quick_frozen
 class TextDelta:
-    """More text."""
+    """More text of the answer."""
 
     text: str
     choice: int = 0
@@ -213,7 +213,7 @@ class RefusalDelta:
 
 @quick_frozen
 class ReasoningDelta:
-    """More reasoning."""
+    """More text of the model's reasoning."""
 
     text: str
     choice: int = 0

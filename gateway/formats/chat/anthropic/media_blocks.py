@@ -35,9 +35,9 @@ def takes_media(part: MediaPart) -> bool:
 
 
 def _split_data_url(part: MediaPart) -> MediaPart:
-    """Replace a ``data:`` URL by its content, because some clients put such a URL into ``data``.
+    """Return ``part`` with the content of its ``data:`` URL, which some clients put into ``data``.
 
-    Raises ``InvalidRequest`` if the URL has no base64.
+    A part without such a URL is returned unchanged. Raises ``InvalidRequest`` if the URL has no base64.
     """
     for url in (part.url, part.data):
         if url is None or url[:5].lower() != "data:":

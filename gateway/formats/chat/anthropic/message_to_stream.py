@@ -17,7 +17,7 @@ _UNFINISHED_FIELDS: dict[str, Any] = {"content": [], "stop_reason": None, "stop_
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an unstreamed message into stream events, end mark included. Raises ``ProviderError``."""
+    """Return an unstreamed message as a stream, end mark included, and its usage. Raises ``ProviderError``."""
     value = parse_message(raw, secrets)
     message_usage = parse_message_usage(value, inference)
     blocks = [block for block in value["content"] if isinstance(block, dict)]

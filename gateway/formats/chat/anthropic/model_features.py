@@ -123,7 +123,8 @@ def build_thinking(request: ChatRequest, features: ClaudeFeatures, *, may_budget
 
     The client's ``max_tokens`` limits its costs and never changes. A reasoning budget is lowered until it leaves a
     fifth of ``max_tokens`` for the answer; below the minimum budget, reasoning is dropped. ``may_budget`` is false if
-    this request may not have a budget. An unsupported option becomes the nearest supported one.
+    the API would reject a budget because of the request's tool choice or messages. An unsupported option becomes the
+    nearest supported one.
     """
     thinking_tokens, effort = request.thinking_tokens, request.effort
     if thinking_tokens == 0 or effort == "none":

@@ -108,9 +108,9 @@ def _build_message(message: Body, *, is_claude: bool) -> Body:
 
 
 def _drop_foreign_reasoning(content: list[Body], *, is_claude: bool) -> Iterable[Body]:
-    """Return the blocks without other providers' reasoning.
+    """Return the blocks without reasoning that Gemini signed, and for Claude also without unsigned reasoning.
 
-    Unsigned reasoning is dropped only for Claude, because servers other than Anthropic's do not always sign theirs.
+    Servers other than Anthropic's do not always sign their reasoning, so for them unsigned reasoning stays.
     """
     return (
         block

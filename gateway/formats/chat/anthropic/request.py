@@ -32,7 +32,7 @@ MAX_PAGES = 600
 REMOTE_DOCUMENT_TOKENS = 10 * PAGE_TOKENS
 """Assumed tokens of a document that is not in the body: ten pages, because its size is unknown."""
 TOOLS_TOKENS = 1_000
-"""Upper bound of the system prompt that the provider adds for tools ("Tool use" documents some hundreds)."""
+"""Upper bound of the tokens of the system prompt that the provider adds for tools ("Tool use": some hundreds)."""
 _MAX_AFFINITY_CHARS = 256
 _MESSAGE_ROLES = frozenset({"user", "assistant", "system"})
 _NON_PROMPT_FIELDS = frozenset(
@@ -89,7 +89,7 @@ def parse_count_inference(body: Body, features: str | None = None) -> InferenceR
 def _check_body(body: Body) -> int | None:
     """Check the fields that messages and token counts share. Raises ``InvalidRequest`` naming the field.
 
-    Returns ``max_tokens``, which is None for a count without it.
+    Returns ``max_tokens``; None if the body has none.
     """
     _check_messages(body)
     _check_system(body.get("system"))

@@ -2,7 +2,7 @@
 
 ``tests/formats/chat/test_request_fields.py`` has the rules as a table:
 
-- Rejected, naming the field: features of this turn that only Anthropic has. These are a file, a conversation or a
+- Rejected, naming the field: features of this turn that only Anthropic has. Among them are a file, a conversation or a
   summary stored there, a forced call of a server tool, faster service, another inference region or another payer.
 - Dropped: a server tool that is only offered, and options that a valid answer does not need: ``cache_control`` of the
   whole body, ``citations``, ``context_management`` (it only shortens the prompt), ``diagnostics``, ``fallbacks`` and
@@ -54,7 +54,7 @@ _ROLES_BY_BLOCK_TYPE = {
 
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:
-    """Parse a validated body. Raises ``InvalidRequest`` naming a field that other formats cannot express.
+    """Parse a validated body. Raises ``InvalidRequest`` naming a field that is invalid or that other formats lack.
 
     Adaptive thinking without an effort is dropped: it leaves the decision to the model, like a missing field.
     """

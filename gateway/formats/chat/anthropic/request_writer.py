@@ -83,7 +83,7 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
 
 
 def _split_system(request: chat.ChatRequest) -> tuple[list[Block], list[Body]]:
-    """Build ``system`` and ``messages``. A final system message after an assistant's becomes a user message.
+    """Build ``system`` and ``messages``. A final system message becomes a user message if it follows no user message.
 
     Raises ``InvalidRequest`` if no message is left.
     """
@@ -101,7 +101,7 @@ def _split_system(request: chat.ChatRequest) -> tuple[list[Block], list[Body]]:
 
 
 def _has_content(message: chat.Message) -> bool:
-    """Return whether a message has any part that can be sent: not only blank texts or unsigned reasoning."""
+    """Return whether a message has any part except blank texts and reasoning that Claude has not signed."""
     return any(_is_supported(part) for part in message.parts)
 
 

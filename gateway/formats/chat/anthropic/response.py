@@ -45,7 +45,7 @@ _PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_inp
 
 
 def parse_usage(raw: object) -> Usage | None:
-    """Parse a usage object; None if it is missing or has an implausible count."""
+    """Parse a usage object; None if it lacks ``input_tokens`` or ``output_tokens``, or a count is implausible."""
     if not isinstance(raw, Mapping):
         return None
     uncached_count, cached_count, written_count = (
@@ -111,7 +111,7 @@ def parse_delta_usage(start_usage: object, raw: object) -> chat.UsageReport | No
     """Merge the usage of a ``message_delta`` into that of ``message_start``, as Anthropic's client libraries do.
 
     Every count is a running total and replaces the earlier one, except a missing count or a prompt of 0. Returns None
-    if the output count is missing, or a count is implausible.
+    if ``raw`` has no output count, neither object has an input count, or a count is implausible.
     """
     if not isinstance(raw, Mapping):
         return None
@@ -132,7 +132,7 @@ def _parse_report(raw: Mapping[str, Any]) -> chat.UsageReport | None:
 
 
 def build_usage(usage: Usage) -> dict[str, Any]:
-    """Build the usage object, without the details of cache writes."""
+    """Build the usage object, without the details of cache writes and of reasoning."""
     return {
         "input_tokens": max(usage.prompt_tokens - usage.cached_tokens - usage.written_tokens, 0),
         "cache_creation_input_tokens": usage.written_tokens,
@@ -159,7 +159,7 @@ def build_reasoning(report: chat.UsageReport) -> dict[str, Any]:
 def parse_finish(reason: object, sequence: object, *, calls_tools: bool = False) -> chat.ChoiceFinished:
     """Parse ``stop_reason`` and ``stop_sequence``.
 
-    A missing reason is ``tool_calls`` if the message ``calls_tools``, otherwise ``stop``.
+    A missing reason is ``tool_calls`` if the message ``calls_tools``, otherwise ``stop``; so is an unknown reason.
     """
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if calls_tools else "stop")
@@ -184,7 +184,10 @@ def build_finish(finished: chat.ChoiceFinished | None, *, calls_tools: bool) -> 
 
 
 def parse_tool(block: chat.Json, index: int, message_id: str) -> chat.ToolCallStart:
-    """Parse the start of a ``tool_use`` block. Raises ``ProviderBadResponse`` if the tool's name is missing."""
+    """Parse the start of a ``tool_use`` block, the message's tool call number ``index``, counted from 0.
+
+    ``message_id`` is used in a missing call id. Raises ``ProviderBadResponse`` if the tool's name is missing.
+    """
     name = block.get("name")
     if not isinstance(name, str) or not name:
         raise ProviderBadResponse("The provider's answer calls a tool without a name")

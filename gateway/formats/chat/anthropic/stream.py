@@ -31,7 +31,8 @@ _EVENT_NAME_PATTERN = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
 def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
     """Return the type of an event and its JSON value, which is None if the JSON is invalid.
 
-    The type comes from the data, else from the event's name; "" if neither has one.
+    The type is that of the data. Data without a type are an "error" if they have an ``error`` field. Otherwise the type
+    is the event's name; "" if it has none.
     """
     try:
         value = orjson.loads(payload)
@@ -385,7 +386,10 @@ def _make_buffer_error() -> ProviderBadResponse:
 
 
 def _build_totals(report: chat.UsageReport | None) -> Mapping[str, Any]:
-    """Build the usage of ``message_delta``; without counts the client keeps those from ``message_start``."""
+    """Build the usage of ``message_delta``.
+
+    Without a report it has no prompt counts, so the client keeps those of ``message_start``.
+    """
     return (
         {"output_tokens": 0}
         if report is None

@@ -16,15 +16,16 @@ Body = dict[str, Any]
 MAX_NAME_CHARS = 64
 """Maximum length of a tool's name and of a tool call id."""
 EMPTY_RESULT_TEXT = "(no output)"
-"""The text for an empty tool result. Some models reject an empty result, and all a blank text or a textless failure
-(pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122; NousResearch/hermes-agent, issue 55092)."""
+"""The text for an empty tool result. Some models reject an empty result; all reject a blank text, and a failure without
+text (pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122; NousResearch/hermes-agent, issue 55092).
+"""
 _MAX_DOCUMENT_NAME_CHARS = 150
 _FORBIDDEN_CHARS = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
 _REPEATED_SPACES = re.compile(r" {2,}")
 
 
 def build_cache_point(block: Body, *, is_allowed: bool) -> list[Body]:
-    """Return the cache point, which ends the cached part, for a ``block`` with cache control; else an empty list."""
+    """Return a list with the cache point that ends the cached part; empty without cache control or ``is_allowed``."""
     cache_control = block.get("cache_control")
     if not is_allowed or not isinstance(cache_control, dict):
         return []

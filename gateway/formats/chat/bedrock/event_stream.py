@@ -29,7 +29,7 @@ _INVALID_HEADERS_TEXT = "The provider sent an event whose headers cannot be read
 
 @frozen
 class EventMessage:
-    """One message.
+    """A message of an AWS event stream.
 
     Attributes:
         headers: the headers with text values.

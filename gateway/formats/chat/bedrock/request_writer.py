@@ -70,7 +70,10 @@ def build_body(request: chat.ChatRequest, model: str) -> Body:
 
 
 def _strip_reasoning(request: chat.ChatRequest) -> chat.ChatRequest:
-    """Remove the parts that only Claude supports: reasoning of earlier turns, the reasoning budget and the effort."""
+    """Return the request without what Anthropic's format expresses for Claude only.
+
+    These are the reasoning of earlier turns, the reasoning budget and the effort.
+    """
     messages = tuple(
         attrs.evolve(message, parts=tuple(part for part in message.parts if not isinstance(part, chat.ReasoningPart)))
         for message in request.messages
@@ -85,10 +88,10 @@ def _build_claude_fields(message: Body) -> Body:
 
 
 def _build_reasoning_fields(request: chat.ChatRequest, model: str, inference_config: Body) -> Body:
-    """Build the reasoning effort for Nova 2 and gpt-oss; an empty dict for models without reasoning.
+    """Build the reasoning effort for Nova 2 and gpt-oss; an empty dict for other models, or if none is requested.
 
-    Nova accepts neither ``maxTokens`` nor sampling parameters with its highest effort: the effort is lowered, or the
-    sampling parameters are removed from ``inference_config``.
+    Nova accepts neither ``maxTokens`` nor sampling parameters with its highest effort. If ``maxTokens`` is set, the
+    effort is lowered. Otherwise the sampling parameters are removed from ``inference_config``.
     """
     effort = request.effort or _find_effort(request.thinking_tokens)
     if effort is None:
@@ -116,7 +119,7 @@ def _find_effort(tokens: int | None) -> chat.Effort | None:
 
 
 def _build_top_k_fields(top_k: int, model: str) -> Body:
-    """Build ``top_k`` for models that support it. Other models ignore it without harm, so it is dropped for them."""
+    """Build ``top_k`` for models that support it. It only tunes the answer, so it is dropped for other models."""
     if "nova" in model:
         return {"inferenceConfig": {"topK": top_k}}
     return {"top_k": top_k} if "claude" in model or "mistral" in model else {}

@@ -31,9 +31,9 @@ _PROMPT_COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens"
 
 
 def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
-    """Parse a usage object of an answer with the service tier ``tier``.
+    """Parse the usage object of an answer; ``tier`` is the answer's ``serviceTier`` object.
 
-    Returns None if the object is missing or has an implausible count.
+    Returns None if the usage lacks ``inputTokens`` or ``outputTokens``, or has an implausible count.
     """
     if not isinstance(raw, dict) or raw.get("inputTokens") is None:
         return None
@@ -70,7 +70,10 @@ def parse_finish(reason: object, *, calls_tools: bool) -> chat.ChoiceFinished:
 
 
 def parse_tool(tool_use: chat.Json, index: int, answer_id: str) -> chat.ToolCallStart:
-    """Parse the start of a tool call. Raises ``ProviderBadResponse`` if the tool's name is missing."""
+    """Parse the start of the answer's tool call number ``index``, counted from 0.
+
+    ``answer_id`` is used in a missing call id. Raises ``ProviderBadResponse`` if the tool's name is missing.
+    """
     name = as_text(tool_use.get("name"))
     if not name:
         raise ProviderBadResponse("The provider's answer calls a tool without a name")
@@ -85,7 +88,10 @@ def parse_image(block: chat.Json) -> list[chat.Event]:
 
 
 def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
-    """Parse an unstreamed answer into events, ``StreamEnd`` included. Raises ``ProviderError``."""
+    """Parse an unstreamed answer into events, ``StreamEnd`` included. Raises ``ProviderError``.
+
+    The events report ``identity_id`` and ``model``, because the answer has neither.
+    """
     value = parse_answer_object(raw, secrets, exact=True)
     content = as_object(as_object(value.get("output")).get("message")).get("content")
     if not isinstance(content, list):

@@ -1,4 +1,4 @@
-"""Passthrough for channels with Gemini's API, and direct conversions to that API from others."""
+"""Passthrough for channels with Gemini's API, and direct conversions between this API and others."""
 
 from typing import Any
 

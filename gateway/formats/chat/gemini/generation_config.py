@@ -31,7 +31,10 @@ _SEED_RANGE = 2**31
 
 
 def parse_version(model: str) -> Version | None:
-    """Return the version in a Gemini model's name; None if the name has none."""
+    """Return the version in a Gemini model's name; None if the name has none.
+
+    The aliases of the latest models, such as "gemini-pro-latest", have the version ``_NEWEST_VERSION``.
+    """
     name = model.removeprefix("models/")
     if _LATEST_ALIAS_PATTERN.fullmatch(name):
         return _NEWEST_VERSION
@@ -46,7 +49,7 @@ def requires_signatures(model: str) -> bool:
 
 
 def takes_schema_with_tools(model: str) -> bool:
-    """Return whether ``model`` accepts a response schema together with tools (since Gemini 3).
+    """Return whether ``model`` accepts a response schema together with tools: since Gemini 3, or without a version.
 
     Earlier models answer "Function calling with a response mime type: 'application/json' is unsupported".
     """
@@ -55,9 +58,10 @@ def takes_schema_with_tools(model: str) -> bool:
 
 
 def takes_prefill(model: str) -> bool:
-    """Return whether ``model`` can continue a final message of the model (prefill).
+    """Return whether ``model`` can continue a final message of the model (prefill): up to Gemini 3.1.
 
     Later models answer "Requests ending with a model turn are not supported" (pipecat-ai/pipecat, pull request 5821).
+    Names without a version, and aliases of the latest models, count as able.
     """
     version = parse_version(model)
     return version is None or version <= _LAST_PREFILL_VERSION or version == _NEWEST_VERSION

@@ -59,7 +59,10 @@ def _convert_value(value: object, param: str, depth: int) -> Any:
 
 
 def _convert_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
-    """Convert a reference, with the definitions if it is the root. A description needs a schema that wraps ``$ref``."""
+    """Convert a reference, with the definitions if it is the root.
+
+    Nothing else may stand next to ``$ref``, so a description goes into a schema that wraps the reference.
+    """
     ref: str = schema["$ref"]
     if ref.startswith(_OLD_REF_PREFIX):
         ref = _NEW_REF_PREFIX + ref.removeprefix(_OLD_REF_PREFIX)

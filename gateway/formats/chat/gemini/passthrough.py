@@ -132,7 +132,10 @@ class GenerateContentPassthrough(PassthroughStream):
         return output + self._held_event
 
     def parse_usage(self) -> Usage:
-        """Return the provider's latest counts, else an estimate. Counts of a broken stream may not cover all text."""
+        """Return the provider's latest counts; missing ones are estimated if the stream had any content.
+
+        The completion of a broken stream is estimated, too, because the counts so far may not cover all text.
+        """
         return attach_searches(self._count_usage(), self._search_chunk) if self._search_chunk else self._count_usage()
 
     def _count_usage(self) -> Usage:
@@ -186,7 +189,7 @@ def _parse_usage(answer: Mapping[str, Any]) -> Usage | None:
 
 
 def is_blocked(answer: Mapping[str, Any]) -> bool:
-    """Return whether an answer only reports that the prompt was blocked."""
+    """Return whether an answer reports that the prompt was blocked."""
     return as_text(as_object(answer.get("promptFeedback")).get("blockReason")) not in _UNSPECIFIED_REASONS
 
 
@@ -199,7 +202,7 @@ def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secret
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert a whole answer, or an array of chunks (a stream without ``alt=sse``), into events with their usage.
+    """Return a whole answer, or an array of chunks (a stream without ``alt=sse``), as a stream, and its usage.
 
     Raises the error that the answer reports, or ``ProviderBadResponse``.
     """

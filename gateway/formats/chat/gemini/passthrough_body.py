@@ -1,4 +1,4 @@
-"""A request in Gemini's format for a provider of the same format: unchanged, except for other providers' signatures.
+"""A request in Gemini's format for a provider of the same format: unchanged, except for foreign or missing signatures.
 
 Several providers may have answered the same chat, and the client sends back all their answers. Gemini rejects thought
 signatures of other providers. From Gemini 3 on, it also rejects a turn whose first function call has no signature

@@ -1,7 +1,7 @@
 """Parse a checked body in Gemini's format into the common chat model.
 
-Features that only Gemini has (cached contents, files stored there, answers other than text) are rejected by name in the
-current turn, and become text in earlier turns (``chat/adaptations.py``). Tools executed by Google are left out if they
+Features that only Gemini has (cached contents, files stored there, answers other than text) are rejected by name. In
+earlier turns, such parts become text instead (``chat/adaptations.py``). Tools executed by Google are left out if they
 are only offered. Options that only tune the answer (``safetySettings``, ``mediaResolution``, ``labels``) are
 dropped.
 """
@@ -44,7 +44,7 @@ _RESULT_FIELDS = frozenset({"output", "result"})
 
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:
-    """Parse a checked body. Raises ``InvalidRequest`` naming a field that no other format can express."""
+    """Parse a checked body. Raises ``InvalidRequest`` naming a field that is invalid or that other formats lack."""
     config: Body = body.get(CONFIG) or {}
     _reject_google_only_fields(body, config)
     adaptations = Adaptations()
@@ -162,8 +162,9 @@ class _CallHistory:
         return new_id
 
     def close_call(self, response: Body) -> str:
-        """Close the call with the id of ``response``, else the first with its name, and return the call's id.
+        """Close the call that ``response`` answers, and return the call's id.
 
+        It is the call with the id of ``response``; if the response has no id, the first open call of its function.
         A response without a matching call gets a new id. ``valid_chat.py`` converts such a response into text.
         """
         given_id = response.get("id")

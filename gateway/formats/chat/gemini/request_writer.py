@@ -97,7 +97,10 @@ def _build_prompt(request: chat.ChatRequest, model: str) -> Json:
 
 
 def _end_with_user(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
-    """Turn a final system message into a user message: Gemini rejects requests that end with the model's message."""
+    """Turn a final system message after the assistant's into a user message.
+
+    Gemini rejects requests that end with the model's message.
+    """
     roles = [message.role for message in messages if message.role != "system"]
     if roles and roles[-1] == "assistant" and messages[-1].role == "system":
         return [*messages[:-1], chat.Message("user", messages[-1].parts)]
@@ -115,7 +118,7 @@ def _build_instructions(messages: Iterable[chat.Message]) -> list[Json]:
 
 
 def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
-    """Build the contents, without system messages. Consecutive turns of one role are joined."""
+    """Build the contents, without system messages. Consecutive turns of one role are joined, except tool results."""
     needs_signatures = requires_signatures(model)
     tool_names: dict[str, str] = {}
     contents: list[Json] = []
@@ -146,7 +149,7 @@ def _split_tool_results(content: Json) -> Iterable[Json]:
 
 
 def _sign_first_call(parts: list[Json]) -> None:
-    """Give the first call of a message a signature. Other calls need none: Gemini itself signs only the first."""
+    """Give the first call of a message a dummy signature if it has none. Gemini itself signs only the first call."""
     call = next((part for part in parts if "functionCall" in part), None)
     if call is not None:
         call.setdefault("thoughtSignature", DUMMY_SIGNATURE)

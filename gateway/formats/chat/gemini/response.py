@@ -111,7 +111,7 @@ class GenerateContentParser:
     def _parse_bare_error(self, text: bytes, *, is_last: bool) -> Iterator[chat.Event]:
         """Parse an event without data: an error as bare JSON. Anything else is ignored, as the standard requires.
 
-        Raises the reported error, or ``ProviderBadResponse`` for broken JSON.
+        Raises the reported error, or ``ProviderBadResponse`` for broken JSON at the end of the stream.
         """
         if not text.startswith((b"{", b"[")):
             return
@@ -223,7 +223,8 @@ class _AnswerReader:
     def read_text(self, value: object) -> chat.TextDelta | chat.ReasoningDelta | None:
         """Return the text or reasoning of a chunk that has nothing else, like most chunks; None for any other chunk.
 
-        The usage is stored unparsed: each chunk repeats the totals so far, so only the last one matters.
+        The chunk with which a text or reasoning begins also gives None. The usage is stored unparsed: each chunk
+        repeats the totals so far, so only the last one matters.
         """
         if type(value) is not dict or not value.keys() <= _USUAL_FIELDS:
             return None

@@ -66,10 +66,10 @@ class _WrittenCandidate:
     logprobs: tuple[TokenLogprob, ...] = ()
 
     def build_end(self) -> tuple[list[Json], Json]:
-        """Return the parts of the function calls, and the field of the finish reason.
+        """Return the parts of the function calls, and the fields that end the candidate, such as the finish reason.
 
         A call whose arguments are not a JSON object is left out. The reason then reports a malformed call, unless the
-        answer was cut off.
+        answer was cut off or filtered.
         """
         parts, malformed_names = [], []
         for call in self.calls.values():

@@ -53,17 +53,17 @@ def check_gemini_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
 
 
 def build_anthropic_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body for Anthropic. Raises ``InvalidRequest``."""
+    """Build the body for a token count at Anthropic. Raises ``InvalidRequest``."""
     valid_chat = make_valid(parse_chat_request(inference.body), anthropic_writer.find_rules(model), model)
     anthropic_body = anthropic_writer.build_body(valid_chat.request, model, stream=False)
     return {name: anthropic_body[name] for name in _ANTHROPIC_COUNT_FIELDS if name in anthropic_body}
 
 
 def convert_anthropic_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
-    """Convert Anthropic's answer. Raises ``ProviderError``."""
+    """Convert Anthropic's answer into Gemini's format. Raises ``ProviderError``."""
     return build_count_answer(anthropic_response.parse_count_answer(raw, secrets))
 
 
 def build_count_answer(tokens: int) -> bytes:
-    """Build the answer to a count."""
+    """Build the answer to a token count in Gemini's format."""
     return orjson.dumps({"totalTokens": tokens})

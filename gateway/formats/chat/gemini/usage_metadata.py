@@ -19,7 +19,10 @@ _PRICED_BY_PROMPT_PREFIX = "gemini-2"
 
 
 def parse_usage_metadata(raw: object) -> UsageReport | None:
-    """Return the counts so far; None if there are none or one is implausible. A count that Gemini omits is zero."""
+    """Return the counts so far; None if the prompt's is missing or 0, or one is implausible.
+
+    Gemini omits counts of 0.
+    """
     if not isinstance(raw, dict) or not raw.get("promptTokenCount"):
         return None
     names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")

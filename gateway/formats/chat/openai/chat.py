@@ -1,4 +1,7 @@
-"""Chat completions in the OpenAI API format: checks of a request and its prompt, stream passthrough and usage."""
+"""Chat completions in the OpenAI API format: checks of a request and its prompt, passthrough of answers, and usage.
+
+Other formats, too, parse their providers' JSON answers with ``parse_answer_object``.
+"""
 
 import math
 import re
@@ -153,7 +156,10 @@ def check_sampling(body: Body) -> None:
 
 
 def find_affinity_key(body: Body) -> str | None:
-    """Return the key shared by requests with a similar prompt: the client's prompt cache key, its user, or None."""
+    """Return the key shared by requests with a similar prompt; None if there is none.
+
+    It is the client's prompt cache key, else its user, else its safety identifier.
+    """
     for name in _AFFINITY_FIELDS:
         value = body.get(name)
         if isinstance(value, str) and 0 < len(value) <= MAX_AFFINITY_CHARS:
@@ -407,7 +413,8 @@ class ChatPassthrough(PassthroughStream):
 def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> ProviderError | None:
     """Return the error that an event reports, or None.
 
-    The error is the ``error`` field of the event's data, or all data if the event's name is ``error``.
+    The error is the ``error`` field of the event's data, or all data if the event's name is ``error``, or what
+    ``find_failure`` finds in the data.
     """
     value = loads_or_none(payload)
     error = parse_error_value(value, secrets)
@@ -422,7 +429,7 @@ def _is_usage_frame(payload: bytes) -> bool:
 
 
 def parse_chat_answer(value: Mapping[str, Any], inference: InferenceRequest) -> Usage:
-    """Return the usage of an unstreamed chat or legacy completion. Raises ``ProviderBadResponse`` for anything else.
+    """Return the usage of an unstreamed chat or legacy completion. Raises ``ProviderBadResponse`` if it has no choices.
 
     The ids of generated audio are recorded in ``inference.made``.
     """

@@ -200,7 +200,7 @@ class ChunkParser:
                 yield from self._update_usage(usage, value.get("service_tier"))
 
     def read_continuation(self, value: object) -> chat.Event | None:
-        """Return the event of a chunk that only continues one text; None for any other chunk."""
+        """Return the event of a chunk that only continues a text or a call's arguments; None for any other chunk."""
         if type(value) is not dict or not self.has_begun or value.get("error") or value.get("usage") is not None:
             return None
         choices = value.get("choices")
@@ -321,7 +321,7 @@ def make_stream_error(message: str) -> chat.StreamError:
 
 
 def _read_only_field(name: str, value: object, index: int, choice: ChoiceCalls) -> chat.Event | None:
-    """Return the event for the only field of a delta; None if the field does not continue a text."""
+    """Return the event for the only field of a delta; None if it continues neither a text nor a call's arguments."""
     if type(value) is str:
         if name == "content":
             return chat.TextDelta(value, index)
@@ -379,7 +379,7 @@ def _parse_fragments(fragments: object, index: int, choice: ChoiceCalls, choice_
 
 
 def _parse_arguments(value: object) -> str:
-    """Return arguments as JSON text. Some vendors send an object instead of text."""
+    """Return arguments as JSON text; "" for anything but text or an object, which some vendors send."""
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):

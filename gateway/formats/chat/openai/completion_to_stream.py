@@ -16,7 +16,7 @@ _CHUNK_FIELDS = frozenset({"choices", "usage"})
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an unstreamed answer into chunks, end mark included. Raises ``ProviderError``."""
+    """Return an unstreamed answer as a stream, end mark included, and its usage. Raises ``ProviderError``."""
     value = parse_answer_object(raw, secrets, exact=True)
     usage = parse_chat_answer(value, inference)
     shared_fields = {name: field for name, field in value.items() if name not in _CHUNK_FIELDS}
@@ -53,8 +53,9 @@ def _list_chunk_choices(choices: list[Any], *, chat: bool) -> list[dict[str, Any
 
 
 def _make_delta(message: object) -> dict[str, Any]:
-    """Convert a message into one delta with all its content. Tool calls get an index, and null fields are dropped.
+    """Convert a message into one delta with all its content.
 
+    Tool calls get an index. Null fields are dropped, except ``content``.
     Raises ``ProviderBadResponse`` if the choice has no message.
     """
     if not isinstance(message, dict):

@@ -1,4 +1,4 @@
-"""Legacy completions in the OpenAI API format: the request, and the usage of its answer.
+"""Legacy completions in the OpenAI API format: checks of a request, and the body for a provider.
 
 The chunks of a stream have the shape of a whole answer, and the end mark is that of a chat stream.
 """

@@ -1,5 +1,6 @@
 """Parse the parts of a message in the OpenAI API format: text, images, recordings and files.
 
+Parts of other API formats, which some clients send, are converted. Helpers check the type of a field.
 OpenRouter documents two extensions: a URL instead of a file's data (PDF inputs), and ``cache_control`` on a part.
 """
 

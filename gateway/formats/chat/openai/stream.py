@@ -20,7 +20,7 @@ _LAST_EVENTS = frozenset({chat.StreamEnd, chat.StreamError})
 
 
 class ChatStreamParser:
-    """Parses a chat stream.
+    """Parses a chat stream into events; see ``StreamParser``.
 
     Args:
         choices: number of requested answers.

@@ -122,7 +122,7 @@ def build_item(kind: str, arguments: str) -> Body:
 
 
 def parse_client_call(item: Body, param: str) -> chat.ToolCallPart | None:
-    """Parse a client tool call item; None if OpenAI executed the tool itself."""
+    """Parse the item of a client tool's call; None if OpenAI executed the tool itself. Raises ``InvalidRequest``."""
     kind = _KINDS_BY_CALL_TYPE[item["type"]]
     if kind == "tool_search" and item.get("call_id") is None:
         return None

@@ -1,4 +1,7 @@
-"""Write a model's summary of a conversation as a compaction item; see ``compaction.py``."""
+"""Write a model's summary of a conversation as a compaction item; see ``compaction.py``.
+
+``open_writer`` and ``build_answer`` also serve responses without a summary.
+"""
 
 from collections.abc import Iterable
 from io import StringIO
