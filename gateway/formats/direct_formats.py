@@ -1,4 +1,4 @@
-"""Table of the direct formats: requests and answers are converted without the common chat model."""
+"""Tables of the direct formats: requests and answers are converted without the common chat model."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = defer(
     }
 )
 DIRECT_WIRES = frozenset(DIRECT_FORMATS)
-"""The formats in the table. Every other format has an image backend, which gets the images."""
+"""The formats in the table."""
 GOOGLE_FORMATS: Mapping[Operation, Mapping[Wire, PassthroughFormat]] = {
     "count_content_tokens": defer(
         {

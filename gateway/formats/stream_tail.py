@@ -1,4 +1,4 @@
-"""The ends of a passed stream: a buffer keeps its first and last pieces, which are parsed once, after the last.
+"""The beginning and the end of a passed stream: a buffer keeps both, and they are parsed once, after the last piece.
 
 The end of a chat stream gives the usage, the finished choices and a sample of the text.
 """

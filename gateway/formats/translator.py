@@ -79,9 +79,9 @@ class Translator(Protocol):
     def open_transform(self, secrets: Secrets) -> StreamTransform: ...
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        """Build the equivalent stream, end mark included, from an unstreamed answer. Raises ``ProviderError``."""
+        """Return an unstreamed answer as a stream, end mark included, and its usage. Raises ``ProviderError``."""
         ...
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        """Convert an unstreamed answer. Raises ``ProviderError`` if the answer is invalid."""
+        """Return an unstreamed answer for the client, and its usage. Raises ``ProviderError`` if it is invalid."""
         ...

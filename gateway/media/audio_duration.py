@@ -42,16 +42,16 @@ from gateway.domain.usage import MAX_DURATION_MS
 
 BLOCK_BYTES = 64 * 1024
 MAX_BLOCKS = 24
-"""Maximum of blocks read per file. This covers half a minute of an MP3 with variable bitrate after the images in its
-tags."""
+"""Maximum number of blocks read per file. This covers half a minute of an MP3 with variable bitrate after the images in
+its tags."""
 MAX_READS = 50_000
-"""Maximum of reads per file, for all attempts of the parser together: about 50 ms."""
+"""Maximum number of reads per file, in all attempts of the parser together: about 50 ms."""
 MAX_MARKS = 2_000
-"""Maximum of positions per file that look like the beginning of a page or a cluster: about 1 ms."""
+"""Maximum number of positions per file that look like the beginning of a page or a cluster: about 1 ms."""
 MAX_READ_BYTES = 256 * 1024
-"""Maximum of bytes per read: no header is as long."""
+"""Maximum number of bytes per read: no header is as long."""
 MAX_TAGS = 4
-"""Maximum of tags before the audio of an MP3."""
+"""Maximum number of tags before the audio of an MP3."""
 MAX_SAMPLES = 16
 """Stretches per file that are searched for frames: about 10 ms, with an error of a tenth if the bitrate changes."""
 
@@ -242,7 +242,7 @@ def _parse_length(partial_file: "_PartialFile") -> float | None:
 
 
 class _MissingBytesError(OSError):
-    """A block must be loaded first, or the headers are too long."""
+    """A block must be loaded first, or the headers are invalid or too long."""
 
 
 class _PartialFile:

@@ -1,7 +1,7 @@
 """Translation of chats between the formats of clients and of providers, through the common chat model (``model.py``).
 
-Each format is a package beside this module: its ``translated.py`` has the side of clients, of providers, or both. A
-format in one of the tables is translated to and from all others.
+Each format is a package beside this module: its ``translated.py`` has the side of clients, of providers, or both. Every
+format of clients is translated to all formats of providers, except its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -142,7 +142,8 @@ class ChatTranslation:
 def count_losses(inference: InferenceRequest, targets: Iterable[tuple[Wire, str]]) -> list[int]:
     """Count the requested features that each target drops. A target is an API format and the provider's model name.
 
-    The count for an invalid request is 0: the request is rejected.
+    The count is 0 for a target that needs no translation. All counts are 0 for an invalid request, which is rejected
+    later.
     """
     try:
         request = CLIENT_FORMATS[inference.operation].parse_chat_request(inference.body)

@@ -194,7 +194,7 @@ def _replace_media(
 
 
 def _end_with_user(messages: list[chat.Message], original_messages: Sequence[chat.Message]) -> list[chat.Message]:
-    """Make the user's turn the last one, unless the client requests the rest of an assistant message.
+    """Make the user's turn the last one, unless it is a system message or the client requests the rest of an answer.
 
     A blank last user message is replaced, because formats drop blank texts. A last tool call without a result has
     already become text, and no model should continue that text.
@@ -311,7 +311,10 @@ def _fit_call(call: chat.ToolCallPart, call_id: str, changed_parts: dict[str, No
 
 
 def fit_arguments(arguments: str) -> str:
-    """Return ``arguments`` if they are a JSON object, else an object with the text under the key ``arguments``."""
+    """Return ``arguments`` if they are a JSON object, else an object with the text under the key ``arguments``.
+
+    Blank arguments become an empty object. An object that is nested too deeply counts as text.
+    """
     if not arguments.strip():
         return "{}"
     try:
@@ -394,7 +397,7 @@ def _rename_tools(request: chat.ChatRequest, new_names: Mapping[str, str]) -> Va
 
 
 def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.Tool]:
-    """Yield the first tool of each name: with ``properties`` in its schema, without an impossible ``strict``."""
+    """Yield the first tool of each name, with ``properties`` in its schema and without a forbidden ``strict``."""
     for tool in {tool.name: tool for tool in reversed([*tools])}.values().__reversed__():
         schema = tool.schema
         if schema is not None and schema.get("type", "object") == "object":

@@ -43,7 +43,10 @@ def list_texts(body: dict[str, Any]) -> list[str]:
 def parse_embeddings_answer(
     raw: bytes, inference: InferenceRequest, model: str, secrets: Secrets = ()
 ) -> tuple[bytes, Usage]:
-    """Convert Gemini's answer into OpenAI's format. Raises ``ProviderError`` unless each text has a vector."""
+    """Return Gemini's answer in OpenAI's format, and the usage.
+
+    Raises ``ProviderError`` unless each text has a vector.
+    """
     value = parse_answer_object(raw, secrets)
     embeddings = value.get("embeddings")
     if not isinstance(embeddings, list) or len(embeddings) != len(list_texts(inference.body)):

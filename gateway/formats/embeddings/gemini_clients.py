@@ -117,7 +117,7 @@ def _join_text(parts: list[Body], prefix: str) -> str:
 
 
 def build_google_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an answer in OpenAI's format. Return it with the usage. Raises ``ProviderError``."""
+    """Return an answer of OpenAI's format in Gemini's, and the usage. Raises ``ProviderError``."""
     openai_answer, usage = parse_embeddings_answer(raw, inference, secrets)
     items = sorted(
         enumerate(orjson.loads(openai_answer)["data"]), key=lambda numbered_item: _get_sort_index(*numbered_item)

@@ -67,7 +67,11 @@ def is_context_exceeded(message: str, codes: tuple[str | None, ...] = (), param:
 
 
 def find_lengths(message: str) -> tuple[int, int] | None:
-    """Return the prompt's and the context window's token counts from a provider's message; None unless it has both."""
+    """Return the requested tokens and the context window's tokens, according to a provider's message.
+
+    The requested tokens are those of the prompt, and of the output if the message counts it separately. Returns None
+    unless the message has both numbers and the first one is higher.
+    """
     for pattern in _LENGTH_PATTERNS:
         match = pattern.search(message[:_MAX_SEARCHED_CHARS])
         if match is None:

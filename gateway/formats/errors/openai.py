@@ -51,7 +51,8 @@ _MISSING_PATH_PATTERN = re.compile(r"(?:404 page )?not found\.?|method not allow
 """Statuses, and complete messages, of a server without the requested path. Errors about a missing model name it."""
 _BAD_REQUEST_STATUS = 400
 _PROXY_AUTH_STATUS = 407
-"""The status with which a proxy rejects a request without TLS. Providers do not use it."""
+"""The status with which a proxy asks for credentials, as the answer to a request without TLS. Providers do not use it.
+"""
 _INVALID_KEY_REASON = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
 """Marks Google's error for an invalid key, which has status 400 like a mistake of the client."""
 _CODES_BY_STATUS: Mapping[int, str] = {

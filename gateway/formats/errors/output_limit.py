@@ -46,7 +46,10 @@ def find_output_limit(message: str) -> int | None:
 
 
 def lower_limits(body: Body, limit: int) -> bool:
-    """Lower the output token limits in ``body`` to ``limit``, in place; return whether any was higher."""
+    """Lower the output token limits in ``body`` to ``limit``, in place; return whether any was higher.
+
+    A reasoning budget is lowered with them.
+    """
     is_lowered = _lower_fields(body, OUTPUT_LIMITS, limit)
     for name in ("generationConfig", "inferenceConfig"):
         config = dict(as_object(body.get(name)))

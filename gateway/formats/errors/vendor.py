@@ -147,9 +147,10 @@ def _find_status(code: str | None) -> int | None:
 
 
 def _wrap_value(value: object, status: int) -> bytes | None:
-    """Wrap an error's code and message in an ``error`` object; None if one exists already, or there is no message.
+    """Wrap an error's code and message in an ``error`` object; None if there is no message.
 
-    A message that only repeats the status phrase does not count: the requested path is more informative.
+    An ``error`` object that exists gets the message of the upstream provider; None if it names none. A message that
+    only repeats the status phrase does not count: the requested path is more informative.
     """
     if isinstance(value, str):
         return _build_error_body(None, value, status)

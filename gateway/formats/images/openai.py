@@ -191,9 +191,9 @@ def build_edits_form(inference: InferenceRequest, model: str, *, needs_shape: bo
 def parse_images_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Images:
     """Parse the images of a provider's answer with status 200.
 
-    Raises ``ImageBlocked`` if a content filter removed all images, ``ProviderBadResponse`` if they are missing for
-    another reason. SiliconFlow names the list ``images`` (docs.siliconflow.com, "Image Generation"). xAI may send
-    base64 as a ``data:`` URL (docs.x.ai, "Image generations").
+    If the answer has no image or reports an error, raises ``ImageBlocked`` for a content filter, else
+    ``ProviderBadResponse``. SiliconFlow names the list ``images`` (docs.siliconflow.com, "Image Generation"). xAI may
+    send base64 as a ``data:`` URL (docs.x.ai, "Image generations").
     """
     value = parse_any_object(raw)
     items = value.get("data")

@@ -80,7 +80,8 @@ def _build_usage(usage: Usage) -> dict[str, Any]:
 def build_completed_stream(images: Images, inference: InferenceRequest, created_s: int) -> bytes:
     """Build the stream for an unstreamed answer: a ``completed`` event for each image, and the end mark.
 
-    The last event has the whole usage. Raises ``ProviderBadResponse`` for an image that is a URL.
+    The last event has the usage of all images if the provider reported it; other usages are 0. Raises
+    ``ProviderBadResponse`` for an image that is a URL.
     """
     kind = "image_edit.completed" if OPERATIONS[inference.operation].edits else "image_generation.completed"
     last_index = len(images.items) - 1

@@ -178,7 +178,10 @@ def _add_usages(first: Usage, second: Usage) -> Usage:
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an unstreamed answer into a stream with at most the requested images. Raises ``ProviderError``."""
+    """Return an unstreamed answer as a stream with at most the requested images, and its usage.
+
+    Raises ``ProviderError``.
+    """
     images = parse_images_answer(raw, inference, secrets)
     items = images.items[: inference.choices]
     for image in items:

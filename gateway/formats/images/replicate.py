@@ -6,7 +6,8 @@ The addresses that an answer gives for polling and cancelling are not used.
 
 Each model has its own fields: replicate.com/OWNER/NAME/versions/…/api of those in ``MODELS``; the first FLUX models'
 use of an aspect ratio is in github.com/replicate/cog-flux, predict.py. Of any other model only the prompt is known.
-Clients set its own fields directly, also those of the size unless ``size`` is given or the operator lists the sizes.
+Clients set a model's own fields directly; those of the size, too, unless ``size`` is given or the operator lists the
+sizes.
 Masks are not supported: these models use black and white, the OpenAI API format uses transparency.
 """
 
@@ -64,6 +65,7 @@ class ReplicateModel:
     """The options of a model and their field names.
 
     Attributes:
+        sizes: the model's fields for each size that it accepts; None if the sizes are free or unknown.
         sides: the shortest and longest side of a model with free sizes; sides are multiples of ``SIDE_STEP``.
         count_field: the field for the number of images; None if the model makes only one.
         max_images: maximum number of images in one request.

@@ -1,6 +1,7 @@
-"""Image tasks: task ids, poll intervals, and helpers for answers.
+"""Image tasks: task ids and poll intervals. Also helpers with which all vendors' requests and answers are checked.
 
-All tasks of a vendor share one path: ``GET PATH/ID`` polls a task, ``POST PATH/ID/cancel`` cancels it.
+All tasks of a vendor share one path: ``GET PATH/ID`` polls a task, and with some vendors ``POST PATH/ID/cancel``
+cancels it.
 """
 
 import re
@@ -172,7 +173,7 @@ def check_plain_image(inference: InferenceRequest) -> None:
 
 
 def check_format(output_format: object, formats: Sequence[str]) -> None:
-    """Raise ``InvalidRequest`` if ``output_format`` is not in ``formats``."""
+    """Raise ``InvalidRequest`` unless ``output_format`` is None or in ``formats``."""
     if output_format is not None and output_format not in formats:
         rule = f"one of {', '.join(formats)}" if formats else "left to this model"
         raise InvalidRequest(f"'output_format' must be {rule}", param="output_format")

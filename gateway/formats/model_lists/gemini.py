@@ -28,7 +28,7 @@ _MAX_PAGE_SIZE_DIGITS = 9
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
-    """Return the usable models of a list; Gemini reports neither owner nor time.
+    """Return the usable models of a list, with ``owned_by`` and ``now_s``: Gemini reports neither owner nor time.
 
     Raises ``ProviderError`` if the answer is not a list: a failed request must not look like an empty list.
     """

@@ -271,7 +271,7 @@ def find_cause(event: Event) -> str | None:
 
 
 def list_transcribers(session: Event) -> list[tuple[str, str]]:
-    """List the transcription models in a session's settings, at the paths of both API versions."""
+    """Return the transcription models in a session's settings of either API version, each with its path."""
     audio_input = _get_object_field(_get_object_field(session, "audio"), "input")
     transcription_settings = (
         ("audio.input.transcription", audio_input.get("transcription")),
@@ -398,10 +398,10 @@ class RealtimeConversation:
         )
 
     def mark_prompt(self, event: Event | None) -> PromptMark:
-        """Return the size of the conversation that a response reads, for ``note_end``. ``event``: ``response.create``.
+        """Return the size of the conversation that a response reads, for ``note_end``.
 
-        If the provider began the response by itself (None), the size has only items already counted, because newer ones
-        may not have reached the provider in time.
+        ``event`` is the client's ``response.create``. It is None if the provider began the response by itself. Then the
+        size has only items already counted, because newer ones may not have reached the provider in time.
         """
         if event is None:
             return PromptMark(self._counted_items, self._sound_tokens, is_complete=True)
@@ -439,7 +439,7 @@ class RealtimeConversation:
         return new_tokens
 
     def find_output_limit(self, event: Event | None = None) -> int:
-        """Return the output limit of the next response if the latest limit set by the client applies."""
+        """Return the output limit of ``event``, else the latest one of the client, else the provider's, in tokens."""
         event_limit = _find_limit(_get_object_field(event, "response")) if event is not None else None
         if event_limit is None:
             event_limit = self._requested_limits[-1] if self._requested_limits else None

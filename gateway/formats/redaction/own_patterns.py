@@ -32,12 +32,12 @@ class PatternRefusedError(ValueError):
 
 @frozen
 class OwnPattern:
-    """A pattern. What it finds is replaced by ``[name 1]``.
+    """A pattern of the operator. Its matches are replaced by ``[name 1]``, ``[name 2]``, and so on.
 
     Attributes:
         steps: how many characters a search compares at most at one position.
         max_chars: the length of the longest match.
-        first_char: the character with which every match begins; empty if there are several.
+        first_char: the character with which every match begins; empty if there are several, or it is not known.
     """
 
     name: str

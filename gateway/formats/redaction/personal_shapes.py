@@ -98,7 +98,7 @@ def is_card(digits: str) -> bool:
 
 
 def find_ibans(text: str, work: Work) -> Iterator[Span]:
-    """Yield the IBANs in ``text``, whose check digits are right (ISO 13616)."""
+    """Yield the IBANs in ``text`` that have the right check digits (ISO 13616)."""
     found_to = 0
     for match in _search(_IBAN, _may_have_iban, text, work):
         if match.start() >= found_to:

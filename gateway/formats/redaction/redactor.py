@@ -122,9 +122,9 @@ class Redactor:
         )
 
     def redact_number(self, name: str, digits: str) -> str | None:
-        """Return the mark for a number in the JSON field ``name``: a card number, a secret, or a match of a pattern.
+        """Return the text that replaces a number in the JSON field ``name``; None if nothing in it is replaced.
 
-        None if the number is none of these.
+        A secret or a card number is replaced as a whole, of other numbers only what an operator's pattern matches.
         """
         if self.is_secret_field(name, digits):
             return self._make_mark(_SECRET, digits)

@@ -22,12 +22,12 @@ _MAX_DEPTH = 4
 
 
 def redact_values(root: list[Any], redactor: Redactor, *, keeps_media: bool) -> bool:
-    """Redact every text in ``root``, which holds a JSON value, and the names of fields. Return whether it changed."""
+    """Redact the JSON value in the list ``root``: its texts, its numbers, its names. Return whether any changed."""
     return _ValueRedactor(redactor, keeps_media).redact(root)
 
 
 def redact_nested(text: str, redactor: Redactor, *, keeps_media: bool) -> str:
-    """Return ``text``, if it is JSON, with its values redacted."""
+    """Return ``text`` with its values redacted if it is JSON, else ``text`` itself."""
     return _ValueRedactor(redactor, keeps_media).redact_nested(text)
 
 

@@ -66,7 +66,7 @@ def find_vector(body: Any) -> list[float]:
 
 
 def compute_cosine(old_vector: Sequence[float], new_vector: Sequence[float]) -> float | None:
-    """Return the cosine of the angle between two vectors; None if they have different lengths or one is zero."""
+    """Return the cosine of the angle between two vectors; None if their dimensions differ, or one is 0 or infinite."""
     if len(old_vector) != len(new_vector):
         return None
     lengths = math.hypot(*old_vector) * math.hypot(*new_vector)

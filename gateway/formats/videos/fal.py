@@ -132,7 +132,7 @@ class FalVideoBackend(VideoBackend):
         return ContentLocation(url=parse_video_url(video.get("url")))
 
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
-        """Return the request to cancel. A running request may continue, because it is only asked to stop."""
+        """Return the request that cancels a task. A running task may continue, because it is only asked to stop."""
         return ProviderRequest(method="PUT", path=f"{_build_path(task)}/cancel", repeatable=True)
 
 

@@ -10,8 +10,8 @@ kling.ai/document-api (each page also with ``.md`` appended):
     guides/capability-map/video: lengths and resolutions. Models before ``kling-v2-5-turbo`` ended on 15 September 2026.
 
 A model accepts a resolution and an aspect ratio, which are both represented by a size, because the pixels of a square
-are not documented. A video that starts from an image has the image's aspect ratio. Sound costs extra and is therefore
-rejected, except for models that always generate it. A failed task costs nothing.
+are not documented. A video that starts from an image has the image's aspect ratio. Sound costs extra, so a request for
+sound is rejected; some models always generate it. A failed task costs nothing.
 
 Not supported: models whose documentation was not available (``/text-to-video/kling-2.5-turbo``, ``kling-v3-omni`` and
 ``kling-video-o1`` of the older version); last frames, elements, voices, masks and storyboards, which the OpenAI API

@@ -111,7 +111,7 @@ MODELS: Mapping[str, RunwayModel] = {
     "seedance2_mini": RunwayModel(_SECONDS_4_TO_15, _SMALL_SIZES),
     "gemini_omni_flash": RunwayModel(_SECONDS_3_TO_10, _HD_SIZES, extra_fields=()),
 }
-"""Any other model gets all fields that the client sets, with the names that these models share."""
+"""Any other model gets the length, the size and all of ``_EXTRA_FIELDS`` as the client sets them, unchecked."""
 
 
 class RunwayVideoBackend(VideoBackend):

@@ -193,7 +193,7 @@ class VolcengineVideoBackend(VideoBackend):
 
 
 def _check_prompt(prompt: str) -> None:
-    """Raise ``InvalidRequest`` for a prompt that sets a length or size, because it would not be charged."""
+    """Raise ``InvalidRequest`` for a prompt that sets a length or a size, which would not be charged."""
     match = _COMMAND_PATTERN.search(prompt)
     if match is not None:
         message = f"'prompt' must not have '--{match[1]}' in it: the length is said as 'seconds', the size as 'size'"

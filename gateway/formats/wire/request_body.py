@@ -70,7 +70,8 @@ def build_data_url(upload: Upload) -> InlineUpload:
 def build_payload(body: Payload, boundary_mark: str) -> tuple[bytes | Content, str]:
     """Return the encoded body and its Content-Type.
 
-    ``boundary_mark`` is a word that no file contains. It goes into the boundary of a form.
+    ``boundary_mark`` is a word that no file contains. It goes into the boundary of a form. Raises ``InvalidRequest``
+    for JSON that is nested too deeply.
     """
     if isinstance(body, RawFile):
         return Content((FilePiece(body.upload),)), _find_media_type(body.upload)

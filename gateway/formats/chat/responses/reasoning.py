@@ -43,7 +43,7 @@ def drop_gateway_items(items: Any) -> Any:
 
 
 def parse_reasoning(text: str, content: str) -> ReasoningPart | None:
-    """Build a reasoning part; None if the item has no text and only OpenAI's own encrypted content."""
+    """Build a reasoning part; None if the item has neither a text nor a signature or reasoning of another provider."""
     if content.startswith(_REDACTED_PREFIX):
         return ReasoningPart(redacted_data=content.removeprefix(_REDACTED_PREFIX))
     if content.startswith(_SIGNED_PREFIX):

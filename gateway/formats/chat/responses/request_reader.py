@@ -1,8 +1,9 @@
 """Parse a Responses body into a ``ChatRequest``, for channels with another format.
 
 Rejected, because the answer would not be what was requested: a tool executed by OpenAI that must be called, ``prompt``,
-``moderation``, ``access_programs``, ``top_logprobs``, the logprobs among ``include``, uploaded files of this turn, and
-a ``service_tier`` other than the standard one. Left out and reported (``adapted``): OpenAI-executed tools that are only
+``moderation``, ``access_programs``, ``top_logprobs``, the logprobs among ``include``, ``background``, a response or a
+conversation stored at OpenAI (``previous_response_id``, ``conversation``), uploaded files of this turn, and a
+``service_tier`` other than the standard one. Left out and reported (``adapted``): OpenAI-executed tools that are only
 offered, and ``context_management``. Dropped, because the answer is valid without them: ``metadata``,
 ``text.verbosity``, ``reasoning.summary`` (a model's reasoning is always shown), ``truncation``, ``max_tool_calls`` (of
 OpenAI's own tools), ``store``, ``prompt_cache_*``, ``stream_options``, ``background_options``, ``image`` (of tools at

@@ -173,7 +173,7 @@ def _list_texts(value: Any) -> list[str]:
 
 
 def build_responses_body(inference: InferenceRequest, model: str) -> Body:
-    """Build the body with the provider's model name, without reasoning items from other providers."""
+    """Build the body with the provider's model name, without other providers' reasoning, and with summaries as text."""
     body = inference.body | {"model": model}
     if (items := body.get("input")) is not None:
         body["input"] = drop_gateway_items(items)
@@ -202,7 +202,7 @@ def parse_response(raw: bytes, secrets: errors.Secrets = ()) -> dict[str, Any]:
 
 
 def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest) -> Usage:
-    """Return the reported usage, else an estimate; for a background response, its reserved output."""
+    """Return the reported usage, else an estimate: for an unfinished response, all of its reserved output."""
     usage = attach_details(parse_usage_object(answer.get("usage")) or Usage(source="estimate"), _find_details(answer))
     if not answer.get("output") and usage.source == "upstream":
         return usage

@@ -146,7 +146,7 @@ def _parse_tool(tool: Body, param: str, namespace: str = "") -> chat.Tool:
 
 
 def find_call_kinds(body: Body) -> dict[str, str]:
-    """Map the names sent to the provider to the types of a checked body's tools that are not functions."""
+    """Return the types of a checked body's tools that are not functions, by the names that the provider gets."""
     kinds: dict[str, str] = {}
     for namespace, tool in _list_namespaced_tools(body):
         if tool.get("type") in _CALLABLE_KINDS:
@@ -157,7 +157,7 @@ def find_call_kinds(body: Body) -> dict[str, str]:
 
 
 def find_namespaces(body: Body) -> dict[str, Body]:
-    """Map the provider's names for namespaced tools to the ``name`` and ``namespace`` fields of their calls."""
+    """Return the ``name`` and ``namespace`` fields for calls of namespaced tools, by the names the provider gets."""
     return {
         join_name(namespace, _unwrap_function(tool)["name"]): {
             "name": _unwrap_function(tool)["name"],
