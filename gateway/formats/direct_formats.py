@@ -35,7 +35,7 @@ DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = defer(
     }
 )
 DIRECT_WIRES = frozenset(DIRECT_FORMATS)
-"""The formats in the table."""
+"""The provider formats of ``DIRECT_FORMATS``."""
 GOOGLE_FORMATS: Mapping[Operation, Mapping[Wire, PassthroughFormat]] = {
     "count_content_tokens": defer(
         {

@@ -2,7 +2,8 @@
 
 The gateway's errors are ``{"error": {"message", "type", "param", "code"}}``, always with all four keys, with
 ``doc_url`` if a documentation page describes the code, and with the request id at the end of the message. Providers'
-errors are parsed from any answer, with URLs, keys and account ids masked.
+errors are parsed from any answer, with URLs, keys and account ids masked. Status, code and message decide which
+exception an error becomes.
 """
 
 import math
@@ -89,7 +90,7 @@ _DAY_S = 86_400.0
 
 @frozen
 class ErrorBody:
-    """A provider's error, safe to show: ``message`` is masked. Other fields are None if the provider omitted them."""
+    """A provider's error, safe to show: its texts are masked. Other fields than ``message`` may be None."""
 
     message: str
     type: str | None = None

@@ -44,7 +44,7 @@ class Redactor:
 
     Args:
         kinds: what is replaced.
-        own_secrets: the keys of the channels that were used.
+        own_secrets: the keys and header values of the channels that were used.
         own_patterns: patterns of the operator, whose matches are replaced, too.
         left_out: paths of JSON fields that are not kept (``left_out``).
     """

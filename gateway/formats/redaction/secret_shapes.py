@@ -26,8 +26,9 @@ class SecretShape:
         pattern: what begins at an anchor; with a group, only the group is secret.
         head: what must end at the anchor, and is part of the secret.
         lead: how many characters ``head`` takes at most.
-        run: characters that a failed try passes; no try between them and the last ``max_run`` of them would succeed.
-        max_run: how many of these the pattern passes at most.
+        run: the characters after a failed try, among which no other try would succeed, except in the last ``max_run``
+            of a longer run.
+        max_run: how many of these characters the pattern matches at most.
     """
 
     anchors: tuple[str, ...]

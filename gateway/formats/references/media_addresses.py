@@ -29,7 +29,7 @@ _TEXT_TYPES_BY_KIND = {"image_url": "text", "file": "text", "image": "text", "do
 
 @frozen
 class FetchedMedia:
-    """The fetched content, as bytes of text (``raw``) or in base64 (``data``), or the reason why it is unusable."""
+    """Fetched content, as bytes of text (``raw``) or in base64 (``data``), or why it is unusable (``error``)."""
 
     media_type: str = ""
     raw: bytes = attrs.field(default=b"", repr=False)

@@ -25,7 +25,7 @@ class TextChange:
 
 
 def join_texts(answers: ShownAnswers) -> str:
-    """Return the texts of all answers."""
+    """Return the texts of all answers as one text."""
     return "\n\n".join(answer.text for answer in answers.answers)
 
 

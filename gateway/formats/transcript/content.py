@@ -27,7 +27,7 @@ def get_text(holder: dict[str, Any], name: str) -> str:
 
 
 def read_arguments(value: Any) -> str:
-    """Return the arguments of a tool call as text; formats have them as text or as JSON."""
+    """Return the arguments of a tool call as text; "" for None. Formats have them as text or as JSON."""
     return value if isinstance(value, str) else "" if value is None else exact_json.dumps(value).decode()
 
 

@@ -12,7 +12,7 @@ _KNOWN_ROLES = frozenset({"system", "user", "assistant"})
 
 
 def build_example(operation: str, body: Any, answers: Sequence[ShownAnswer]) -> dict[str, Any] | None:
-    """Return the line for a request and its first answer; None if the line would lose a part of the chat.
+    """Return the line for a request and its first answer; None without an answer, or if a part of the chat is lost.
 
     A chat in the OpenAI API format keeps its messages and tools unchanged. Only texts are converted from other formats,
     because the ids of their tool calls are unknown.

@@ -47,7 +47,10 @@ def bound_prompt(
 
 
 def bound_answer(reads: ProviderReads, model: str, limits: ModelLimits | None = None) -> int:
-    """Return the maximum tokens of an answer of ``model`` if the client sets no limit."""
+    """Return the maximum tokens of an answer of ``model`` if the client sets no limit.
+
+    A model that runs tools or searches may write several texts, so four times its longest answer is assumed.
+    """
     limits = limits or find_limits(model)
     return (limits.max_output_tokens or MAX_ANSWER_TOKENS) * (4 if reads.tools or searches(model) else 1)
 

@@ -90,7 +90,10 @@ def _count_searches(body: dict[str, Any]) -> int:
 
 
 def _find_tier(body: dict[str, Any], price: Price) -> str:
-    """Return the priced service tiers of a request, joined with "+". ``auto`` counts as the most expensive."""
+    """Return the priced service tiers of a request, joined with "+".
+
+    A requested tier without a price of its own, such as ``auto``, counts as the most expensive one.
+    """
     highest_tier, highest_factor = max(
         price.tiers_served, key=lambda tier_factor: tier_factor[1], default=("", ONE_PPM)
     )

@@ -1,6 +1,7 @@
 """The interface of video backends: build the requests that get videos from a provider, and parse its answers. No I/O.
 
-A job outlives a process, so a ``VideoBackend`` has no state: arguments carry everything about a task.
+A job outlives a process, so a ``VideoBackend`` has no state: arguments carry everything about a task. The functions are
+helpers that the backends share.
 """
 
 import re

@@ -108,7 +108,7 @@ class OpenAiVideoBackend(VideoBackend):
     __slots__ = ()
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
-        """Build the request that starts a task: JSON, or a form if there is a file, like the client libraries.
+        """Build the request that starts a task: JSON, or a form if there is a file.
 
         Fields outside ``SAFE_FIELDS`` (``quality``, …) are rejected with ``InvalidRequest``: they might make a video
         longer or larger than reserved.

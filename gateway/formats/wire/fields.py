@@ -1,4 +1,7 @@
-"""Typed fields of a request body. Each parser names the field that it rejects; JSON null counts as absent."""
+"""Typed fields of a request body, and checks of field names.
+
+Each parser names the field that it rejects. JSON null counts as absent.
+"""
 
 from typing import Any
 

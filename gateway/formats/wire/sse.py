@@ -1,6 +1,7 @@
 """Server-sent events as bytes: split a stream into events, and extract their data (WHATWG HTML, 9.2.6).
 
-Lines end in LF, CR or CRLF; a blank line ends an event. Events stay undecoded and unchanged, up to 16 MiB each.
+Lines end in LF, CR or CRLF; a blank line ends an event. Events stay undecoded and unchanged. Their size is limited, by
+default to 16 MiB.
 """
 
 import re

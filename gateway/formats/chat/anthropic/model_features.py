@@ -1,4 +1,4 @@
-"""The features of each Claude version: how to request reasoning, and which sampling parameters are supported.
+"""The features of each Claude version, and the fields for reasoning and sampling that follow from them.
 
 Sources: Anthropic's documentation, "Thinking", "Extended thinking", "Effort", "Structured outputs", the pages "What's
 new" of Opus 5.5 and Sonnet 5.5 and the migration guides, as of November 2026. The rules depend on the version instead
@@ -51,7 +51,7 @@ class ClaudeFeatures:
 
     @property
     def takes_budget(self) -> bool:
-        """Whether the model takes a token budget for reasoning; 4.6 is the last version that does."""
+        """Whether the model takes a token budget for reasoning; Claude 4.6 is the last version that does."""
         return not self._is_at_least(4, 7)
 
     @property

@@ -22,7 +22,7 @@ from gateway.formats.wire.fields import (
 )
 
 PAGE_TOKENS = 3_000
-"""Tokens of a PDF page, as text and as an image. "PDF support" documents 1,500 to 3,000 text tokens per page."""
+"""Assumed tokens of a PDF page. "PDF support" documents 1,500 to 3,000 text tokens per page."""
 PAGE_BYTES = 32_768
 """Assumed size of a PDF page, at the low end: office documents have 30 to 100 KB per page. The page count is unknown
 without parsing. Documents with smaller pages can exceed the bound; the excess is an overrun.
@@ -205,7 +205,7 @@ def _measure_block(block: Any) -> Size:
 
 
 def measure_document(block: Body) -> Size:
-    """Return the size of a document block. Its content may be invalid."""
+    """Return the size of a document block, whose content need not be valid."""
     heading_tokens = sum(bound_text(text) for name in ("title", "context") if isinstance(text := block.get(name), str))
     source: Any = block.get("source")
     if not isinstance(source, dict):

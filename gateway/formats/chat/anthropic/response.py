@@ -149,7 +149,7 @@ def build_cache_creation(usage: Usage) -> dict[str, Any]:
 
 
 def build_reasoning(report: chat.UsageReport) -> dict[str, Any]:
-    """Build the details with the completion's reasoning tokens; an empty dict if their number is unknown."""
+    """Build the details with the completion's reasoning tokens; an empty dict if the provider reported none."""
     return {"output_tokens_details": {"thinking_tokens": report.reasoning_tokens}} if report.reasoning_tokens else {}
 
 
@@ -159,7 +159,7 @@ def build_reasoning(report: chat.UsageReport) -> dict[str, Any]:
 def parse_finish(reason: object, sequence: object, *, calls_tools: bool = False) -> chat.ChoiceFinished:
     """Parse ``stop_reason`` and ``stop_sequence``.
 
-    A missing reason is ``tool_calls`` if the message ``calls_tools``, otherwise ``stop``; so is an unknown reason.
+    A missing reason is ``tool_calls`` if the message ``calls_tools``, otherwise ``stop``. Unknown reasons are ``stop``.
     """
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if calls_tools else "stop")
@@ -224,7 +224,10 @@ def parse_text_block(block: chat.Json) -> list[chat.Event]:
 
 
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[chat.Event]:
-    """Parse an unstreamed message. ``answer_id`` is used in missing ids. Raises ``ProviderError``."""
+    """Parse an unstreamed message into events, ``StreamEnd`` included. Raises ``ProviderError``.
+
+    ``answer_id`` is used in missing tool call ids if the message has no id.
+    """
     value = parse_message(raw, secrets)
     message_id = read_text(value, "id")
     events: list[chat.Event] = [chat.MessageStart(message_id, read_text(value, "model"))]

@@ -31,8 +31,8 @@ _EVENT_NAME_PATTERN = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
 def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
     """Return the type of an event and its JSON value, which is None if the JSON is invalid.
 
-    The type is that of the data. Data without a type are an "error" if they have an ``error`` field. Otherwise the type
-    is the event's name; "" if it has none.
+    The type is that of the data. Without one it is "error" if the data has an ``error`` field, else the event's name,
+    or "" if there is no name.
     """
     try:
         value = orjson.loads(payload)

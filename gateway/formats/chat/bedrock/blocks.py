@@ -25,7 +25,10 @@ _REPEATED_SPACES = re.compile(r" {2,}")
 
 
 def build_cache_point(block: Body, *, is_allowed: bool) -> list[Body]:
-    """Return a list with the cache point that ends the cached part; empty without cache control or ``is_allowed``."""
+    """Return a list with the cache point that ends the cached part.
+
+    The list is empty if ``block`` has no cache control, or if the model supports no cache points (``is_allowed``).
+    """
     cache_control = block.get("cache_control")
     if not is_allowed or not isinstance(cache_control, dict):
         return []

@@ -63,7 +63,10 @@ def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
 
 
 def parse_finish(reason: object, *, calls_tools: bool) -> chat.ChoiceFinished:
-    """Parse ``stopReason``. If the reason is missing, ``calls_tools`` decides between ``tool_calls`` and ``stop``."""
+    """Parse ``stopReason``.
+
+    A missing reason is ``tool_calls`` if the answer ``calls_tools``, otherwise ``stop``. Unknown reasons are ``stop``.
+    """
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if calls_tools else "stop")
     return chat.ChoiceFinished(_FINISH_REASONS.get(reason, "stop"))

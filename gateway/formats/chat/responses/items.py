@@ -1,6 +1,7 @@
 """Parse the input items of a Responses body into messages of the common chat model.
 
-Types: ``InputItem`` and its members. An item without a type is a message (``EasyInputMessage``).
+Types: ``InputItem`` and its members. An item without a type is a message (``EasyInputMessage``) if it has a role, else
+a reference to a stored item.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

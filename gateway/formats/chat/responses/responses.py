@@ -1,4 +1,4 @@
-"""Responses in the OpenAI API format: request checks, stream passthrough and usage.
+"""Responses in the OpenAI API format: checks of a request, passthrough of answers, and usage.
 
 An event has its type twice: as its name and in its data. The last event contains the whole response.
 """
