@@ -134,15 +134,15 @@ def _find_end_mark(raw: bytes) -> int:
 def parse_tail(raw: bytes) -> StreamTail:
     """Parse the complete events of ``raw`` up to the end mark, skipping a truncated first or last event."""
     finished_choices: set[int] = set()
-    events, texts = 0, []
+    event_count, texts = 0, []
     for value in _parse_chunks(raw):
-        events += 1
+        event_count += 1
         for choice in list_objects(value.get("choices")):
             if choice.get("finish_reason") is not None:
                 index = choice.get("index")
                 finished_choices.add(index if isinstance(index, int) else 0)
             texts.append(parse_choice(choice, "delta"))
-    return StreamTail(len(finished_choices), events, "".join(texts))
+    return StreamTail(len(finished_choices), event_count, "".join(texts))
 
 
 def _parse_chunks(raw: bytes) -> Iterator[dict[str, Any]]:

@@ -108,14 +108,14 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str, longest_
         )
     if rules.takes_media is not None:
         messages = _replace_media(messages, rules.takes_media, changed_parts)
-    valid_chat = _fit_names(request, messages, rules)
+    new_names = _fit_names(request, messages, rules)
     changed_parts.update(dict.fromkeys(_list_lost_features(request, rules)))
     model_limit = longest_answer or find_longest_answer(model)
     max_tokens = request.max_tokens
     if max_tokens is not None and 0 < model_limit < max_tokens:
         max_tokens = model_limit
         changed_parts["max_tokens"] = None
-    request_body = attrs.evolve(
+    fitted_request = attrs.evolve(
         request,
         messages=tuple(messages),
         tools=tuple(_fit_tools(request.tools, rules)),
@@ -123,9 +123,9 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str, longest_
         top_logprobs=request.top_logprobs if rules.gives_logprobs else None,
         adapted=tuple(changed_parts),
     )
-    answer_tool = _find_answer_tool(request_body, rules)
+    answer_tool = _find_answer_tool(fitted_request, rules)
     return attrs.evolve(
-        _rename_tools(_fit_format(request_body, rules, answer_tool), valid_chat), answer_tool=answer_tool
+        _rename_tools(_fit_format(fitted_request, rules, answer_tool), new_names), answer_tool=answer_tool
     )
 
 

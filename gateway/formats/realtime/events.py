@@ -1,4 +1,4 @@
-"""OpenAI's Realtime API: parse the events relevant to the gateway, build those it sends, and estimate a session's tokens.
+"""OpenAI's Realtime API: parse and build the events that concern the gateway, and estimate a session's tokens.
 
 Events pass unchanged. Those of the client must be strict JSON: a provider must not read another value than the gateway.
 Names of the beta version are supported too.

@@ -146,11 +146,11 @@ class _MessageSample:
 
 
 def _parse_sample(raw: bytes) -> _MessageSample:
-    events, texts = 0, []
+    event_count, texts = 0, []
     kind = "content_block_stop"
     for event in sse.SseSplitter().split(raw[-_SAMPLE_BYTES:]):
         kind, value = parse_event(event, sse.parse_data(event) or b"")
-        events += 1
+        event_count += 1
         if isinstance(value, dict):
             texts += [extract_text(value.get("delta")), extract_text(value.get("content_block"))]
-    return _MessageSample(events, "".join(texts), kind == "content_block_stop")
+    return _MessageSample(event_count, "".join(texts), kind == "content_block_stop")

@@ -164,14 +164,14 @@ class _ChunkSample:
 
 
 def _parse_sample(raw: bytes) -> _ChunkSample:
-    events, texts = 0, []
+    event_count, texts = 0, []
     usage: Usage | None = None
     for event in sse.SseSplitter().split(raw[-_SAMPLE_BYTES:]):
         chunk = as_object(loads_or_none(sse.parse_data(event) or b""))
-        events += 1
+        event_count += 1
         texts += list(_list_texts(chunk))
         usage = _parse_usage(chunk) or usage
-    return _ChunkSample(events, "".join(texts), usage)
+    return _ChunkSample(event_count, "".join(texts), usage)
 
 
 def _list_texts(answer: Mapping[str, Any]) -> Iterator[str]:

@@ -181,12 +181,12 @@ def _check_tool(tool: object, param: str) -> None:
         list_param = f"{param}.functionDeclarations"
         raise InvalidRequest(f"'{list_param}' must be an array, not {name_json_type(declarations)}", param=list_param)
     for index, declaration in enumerate(declarations or ()):
-        list_param = f"{param}.functionDeclarations[{index}]"
-        declaration_fields = check_object(declaration, list_param)
-        _check_text(declaration_fields.get("name"), f"{list_param}.name")
+        declaration_param = f"{param}.functionDeclarations[{index}]"
+        declaration_fields = check_object(declaration, declaration_param)
+        _check_text(declaration_fields.get("name"), f"{declaration_param}.name")
         for name in ("parameters", "parametersJsonSchema"):
             if declaration_fields.get(name) is not None:
-                check_object(declaration_fields[name], f"{list_param}.{name}")
+                check_object(declaration_fields[name], f"{declaration_param}.{name}")
 
 
 def check_object(value: object, param: str) -> Body:

@@ -26,8 +26,8 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "", *, choi
     if not isinstance(choices_field, list) or not choices_field:
         raise ProviderBadResponse(MISSING_CHOICES_TEXT)
     # A whole message is parsed like a single delta, because both have the same fields.
-    messages = join_choices(choices_field) if choices == 1 else choices_field
-    deltas = [_parse_choice(choice, index) for index, choice in enumerate(messages)]
+    choice_bodies = join_choices(choices_field) if choices == 1 else choices_field
+    deltas = [_parse_choice(choice, index) for index, choice in enumerate(choice_bodies)]
     reader = ChunkParser(secrets, answer_id)
     events = [*reader.read(value | {"choices": deltas}), *reader.end()]
     for event in events:

@@ -369,11 +369,11 @@ class ResponsesPassthrough(PassthroughStream):
             return self._usage
         if not self.events:
             return Usage(source="estimate") if self._buffer.size else Usage()
-        events, text = _sample_text(self._buffer.tail)
-        if events < self.events and not self._buffer.is_whole:
-            head_events, head_text = _sample_text(self._buffer.head)
-            events, text = events + head_events, text + head_text
-        completion_tokens = estimate_sample((text,), events, self.events)
+        event_count, text = _sample_text(self._buffer.tail)
+        if event_count < self.events and not self._buffer.is_whole:
+            head_event_count, head_text = _sample_text(self._buffer.head)
+            event_count, text = event_count + head_event_count, text + head_text
+        completion_tokens = estimate_sample((text,), event_count, self.events)
         return Usage(estimate_prompt(self._inference), completion_tokens, source="estimate")
 
 
@@ -431,14 +431,14 @@ def _mask_failure(event: bytes, value: dict[str, Any], secrets: errors.Secrets) 
 
 
 def _sample_text(raw: bytes) -> tuple[int, str]:
-    events, texts = 0, []
+    event_count, texts = 0, []
     for event in split_events(raw):
         value = as_object(loads_or_none(sse.parse_data(event) or b""))
         kind = value.get("type")
         if not isinstance(kind, str) or kind in _START_EVENTS | _END_EVENTS:
             continue
-        events += 1
+        event_count += 1
         delta = value.get("delta")
         if isinstance(delta, str) and kind != "response.audio.delta":
             texts.append(delta)
-    return events, "".join(texts)
+    return event_count, "".join(texts)
