@@ -98,7 +98,7 @@ def _join_completion(chunks: Iterable[Body]) -> Body | None:
 
 
 def _join_chunks(chunks: Iterable[Body], object_name: str) -> Body | None:
-    """Join the chunks of OpenAI's APIs."""
+    """Join the chunks of OpenAI's APIs; None if they have no choice. Raises ``_Ambiguous``."""
     head: Body = {}
     choices: dict[int, Body] = {}
     usage = None
@@ -116,7 +116,7 @@ def _join_chunks(chunks: Iterable[Body], object_name: str) -> Body | None:
 
 
 def _join_message(events: Iterable[Body]) -> Body | None:
-    """Join the events of the Messages API."""
+    """Join the events of the Messages API; None for an incomplete stream. Raises ``_Ambiguous``."""
     message: Body | None = None
     blocks: dict[int, Body] = {}
     is_whole = False
@@ -162,7 +162,7 @@ def _end_message(message: Body, event: Body) -> None:
 
 
 def _join_content(chunks: Iterable[Body]) -> Body | None:
-    """Join the chunks of Gemini's API."""
+    """Join the chunks of Gemini's API; None if they have neither candidates nor feedback. Raises ``_Ambiguous``."""
     answer: Body = {}
     candidates: dict[int, Body] = {}
     for chunk in chunks:
@@ -240,7 +240,10 @@ def _merge(joined: Body, fields: Body) -> None:
 
 
 def _merge_items(joined: list[Any], items: Iterable[Any]) -> None:
-    """Add items to a list. An object with an ``index``, such as a tool call, is merged into the one with that index."""
+    """Add items to a list. An object with an ``index``, such as a tool call, is merged into the one with that index.
+
+    Raises ``_Ambiguous``.
+    """
     for item in items:
         if not isinstance(item, dict):
             joined.append(item)
@@ -254,6 +257,8 @@ def _merge_items(joined: list[Any], items: Iterable[Any]) -> None:
 
 def _continues(former: Body, item: Body) -> bool:
     """Return whether ``item`` is a later piece of ``former``. Each type of item has its own indexes.
+
+    Raises ``_Ambiguous`` for an index that is no number.
 
     Some providers write the index 0 for each of several tool calls: a piece with a name and another id begins a call.
     """

@@ -133,7 +133,10 @@ def _parse_content_part(part: object) -> Iterator[image_data.FoundImage]:
 
 
 def _parse_image_part(part: object) -> Iterator[image_data.FoundImage]:
-    """Parse ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}`` or a plain address."""
+    """Parse ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}`` or a plain address.
+
+    Yields nothing for any other part. Raises ``ProviderBadResponse`` for an invalid image.
+    """
     url: object = part
     if isinstance(part, dict):
         url = part.get("image_url", part.get("url"))

@@ -1,4 +1,7 @@
-"""Redaction of whole bodies: JSON, event streams, and other texts."""
+"""Redaction of whole bodies: JSON, event streams, and other texts.
+
+All functions that redact raise ``TooMuchWorkError`` if it would take too long.
+"""
 
 import attrs
 import orjson

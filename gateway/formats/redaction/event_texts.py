@@ -134,7 +134,10 @@ def describe_texts(stream: bytes) -> list[tuple[str, str]]:
 
 
 def redact_text(text: StreamText, redactor: Redactor) -> None:
-    """Redact a text in its pieces. JSON whose values need more redaction moves to the first piece as a whole."""
+    """Redact a text in its pieces. JSON whose values need more redaction moves to the first piece as a whole.
+
+    Raises ``TooMuchWorkError``.
+    """
     values = [piece.holder[piece.key] for piece in text.pieces]
     if has_nothing_to_redact("".join(values), redactor, keeps_media=True):
         return

@@ -1,4 +1,7 @@
-"""The shapes of payment cards, IBANs, mail addresses, phone numbers and IP addresses, with their check digits."""
+"""The shapes of payment cards, IBANs, mail addresses, phone numbers and IP addresses, with their check digits.
+
+The functions ``find_*`` count their steps, and raise ``TooMuchWorkError``.
+"""
 
 import re
 from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ from gateway.formats.redaction.redactor import Redaction, Redactor
 
 
 def redact_pieces(values: list[str], redactor: Redactor) -> list[str]:
-    """Return the pieces of one text, redacted."""
+    """Return the pieces of one text, redacted. Raises ``TooMuchWorkError``."""
     redactions = redactor.find("".join(values))
     if not redactions:
         return values

@@ -98,7 +98,7 @@ class Redactor:
         return next(self._list_spans(text, work), None) is not None
 
     def redact(self, text: str) -> str:
-        """Return ``text`` with everything replaced that ``find`` returns."""
+        """Return ``text`` with everything replaced that ``find`` returns. Raises ``TooMuchWorkError``."""
         redactions = self.find(text)
         if not redactions:
             return text
@@ -109,7 +109,10 @@ class Redactor:
         return "".join([*pieces, text[position:]])
 
     def redact_field(self, name: str, text: str) -> str:
-        """Return the text of the JSON field ``name``, redacted. All text of a field named for a secret is replaced."""
+        """Return the text of the JSON field ``name``, redacted. All text of a field named for a secret is replaced.
+
+        Raises ``TooMuchWorkError``.
+        """
         return self._make_mark(_SECRET, text) if self.is_secret_field(name, text) else self.redact(text)
 
     def is_secret_field(self, name: str, text: str) -> bool:
@@ -125,6 +128,7 @@ class Redactor:
         """Return the text that replaces a number in the JSON field ``name``; None if nothing in it is replaced.
 
         A secret or a card number is replaced as a whole, of other numbers only what an operator's pattern matches.
+        Raises ``TooMuchWorkError``.
         """
         if self.is_secret_field(name, digits):
             return self._make_mark(_SECRET, digits)

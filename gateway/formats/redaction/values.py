@@ -22,12 +22,15 @@ _MAX_DEPTH = 4
 
 
 def redact_values(root: list[Any], redactor: Redactor, *, keeps_media: bool) -> bool:
-    """Redact the JSON value in the list ``root``: its texts, its numbers, its names. Return whether any changed."""
+    """Redact the JSON value in the list ``root``: its texts, its numbers, its names. Return whether any changed.
+
+    Raises ``TooMuchWorkError``.
+    """
     return _ValueRedactor(redactor, keeps_media).redact(root)
 
 
 def redact_nested(text: str, redactor: Redactor, *, keeps_media: bool) -> str:
-    """Return ``text`` with its values redacted if it is JSON, else ``text`` itself."""
+    """Return ``text`` with its values redacted if it is JSON, else ``text`` itself. Raises ``TooMuchWorkError``."""
     return _ValueRedactor(redactor, keeps_media).redact_nested(text)
 
 

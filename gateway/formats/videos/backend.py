@@ -95,7 +95,7 @@ class ContentLocation:
     """The location of a file: a ``path`` below the channel's base URL, or a ``url``.
 
     Attributes:
-        is_signed: whether the channel's key is sent to ``url``, too, if the URL is on the channel's own server.
+        is_signed: whether the channel's key is sent along if the file is on the channel's own server.
     """
 
     path: str | None = None

@@ -137,7 +137,7 @@ class FalVideoBackend(VideoBackend):
 
 
 def _build_path(task: ProviderTask) -> str:
-    """Return the path of a request, which is below its app even if the model has a longer path."""
+    """Return the path of a task. It is below the app (``OWNER/APP``), even if the model's name has more parts."""
     model_parts = task.model.split("/")
     app = "/".join(quote(part, safe="") for part in model_parts[: 3 if model_parts[0] in _NAMESPACES else 2])
     return f"/{app}{REQUESTS_PATH}/{quote(task.id, safe='')}"

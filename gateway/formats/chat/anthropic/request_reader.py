@@ -141,7 +141,10 @@ def _parse_block(block: Any, role: str, param: str, adaptations: Adaptations) ->
 
 
 def _parse_media(block: Any, param: str, adaptations: Adaptations) -> list[_Content]:
-    """Parse a block that tool results may contain too: text, an image, a document, or a block that becomes text."""
+    """Parse a block that tool results may contain too: text, an image, a document, or a block that becomes text.
+
+    Raises ``InvalidRequest`` naming the field.
+    """
     kind = get_text(block, "type", param)
     match kind:
         case "text":
@@ -241,7 +244,10 @@ def _parse_media_list(content: object, param: str, adaptations: Adaptations) -> 
 
 
 def _parse_tool_use(block: Body, param: str) -> chat.ToolCallPart:
-    """Parse a tool call. Some servers write the arguments as text, or as empty text if there are none."""
+    """Parse a tool call. Some servers write the arguments as text, or as empty text if there are none.
+
+    Raises ``InvalidRequest`` naming the field.
+    """
     arguments = block.get("input")
     return chat.ToolCallPart(
         id=get_text(block, "id", param),

@@ -56,14 +56,20 @@ class BlockWriter:
         self._document_names: set[str] = set()
 
     def build_turn(self, turn: Body) -> Body:
-        """Build a message. A text is added to a message that has a document but no text, as the API requires."""
+        """Build a message. A text is added to a message that has a document but no text, as the API requires.
+
+        Raises ``InvalidRequest`` for an image or file by URL.
+        """
         content = self.build_blocks(turn["content"])
         if any("document" in block for block in content) and not any("text" in block for block in content):
             content.append({"text": OPENING_TEXT})
         return {"role": turn["role"], "content": content}
 
     def build_blocks(self, content: str | list[Body]) -> list[Body]:
-        """Build blocks, each followed by its cache point. Raises ``InvalidRequest`` for an image or file by URL."""
+        """Build blocks, each with its cache point, if any, behind it.
+
+        Raises ``InvalidRequest`` for an image or file by URL.
+        """
         if isinstance(content, str):
             return [{"text": content}]
         blocks: list[Body] = []

@@ -61,7 +61,8 @@ def _convert_value(value: object, param: str, depth: int) -> Any:
 def _convert_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
     """Convert a reference, with the definitions if it is the root.
 
-    Nothing else may stand next to ``$ref``, so a description goes into a schema that wraps the reference.
+    Nothing else may stand next to ``$ref``, so a description goes into a schema that wraps the reference. Raises
+    ``InvalidRequest`` if the definitions are nested too deeply.
     """
     ref: str = schema["$ref"]
     if ref.startswith(_OLD_REF_PREFIX):

@@ -156,7 +156,10 @@ def _sign_first_call(parts: list[Json]) -> None:
 
 
 def _build_parts(parts: Iterable[chat.Part], tool_names: dict[str, str], *, is_gemini_3: bool) -> list[Json]:
-    """Build parts. ``tool_names`` maps the ids of all calls so far to tool names; new calls are added to it."""
+    """Build parts. ``tool_names`` maps the ids of all calls so far to tool names; new calls are added to it.
+
+    Raises ``InvalidRequest`` for media in a form that Gemini does not accept.
+    """
     json_parts: list[Json] = []
     signature: str | None = None  # the signature of the reasoning before the next call
     for part in parts:
@@ -190,7 +193,10 @@ def _build_call(call: chat.ToolCallPart, signature: str | None) -> Json:
 
 
 def _build_result(result: chat.ToolResultPart, tool_names: Mapping[str, str], *, is_gemini_3: bool) -> list[Json]:
-    """Build a tool result, followed by parts that it cannot contain. "output" and "error" are the API's field names."""
+    """Build a tool result, followed by parts that it cannot contain. "output" and "error" are the API's field names.
+
+    Raises ``InvalidRequest`` for media in a form that Gemini does not accept.
+    """
     text = "\n".join([part.text for part in result.parts if isinstance(part, chat.TextPart)])
     response: Json = {
         "id": result.id,
@@ -230,7 +236,10 @@ def _split_url(url: str) -> tuple[str, str]:
 
 
 def _build_tool(tool: chat.Tool) -> Json:
-    """Build a function declaration. A function without parameters gets no schema: Gemini rejects an empty object."""
+    """Build a function declaration. A function without parameters gets no schema: Gemini rejects an empty object.
+
+    Raises ``InvalidRequest`` for a schema that is nested too deeply.
+    """
     declaration: Json = {"name": tool.name}
     if tool.description:
         declaration["description"] = tool.description

@@ -78,7 +78,8 @@ def _bound_prompt(prompt: Any) -> int:
 def _bound_output(body: Body, answer_count: int) -> int:
     """Return the tokens to reserve per returned answer, including a share of the discarded ``best_of`` tries.
 
-    Without ``max_tokens`` the maximum is reserved: OpenAI's default is 16, but many servers fill the context.
+    Without ``max_tokens`` the maximum is reserved: OpenAI's default is 16, but many servers fill the context. Raises
+    ``InvalidRequest``.
     """
     max_tokens = parse_integer(body, "max_tokens", 0, MAX_TOKENS)
     try_count = max(parse_integer(body, "best_of", 0, MAX_CHOICES) or 0, answer_count)

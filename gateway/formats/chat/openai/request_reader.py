@@ -146,7 +146,10 @@ def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[
 def _parse_assistant(
     message: Body, param: str, legacy_call_ids: list[str], adaptations: Adaptations
 ) -> tuple[chat.Part, ...]:
-    """Parse an assistant message. A call that is both in ``content`` and in ``tool_calls`` counts once."""
+    """Parse an assistant message. A call that is both in ``content`` and in ``tool_calls`` counts once.
+
+    Raises ``InvalidRequest``.
+    """
     calls = tuple(_parse_calls(message, param, legacy_call_ids))
     call_ids = {call.id for call in calls}
     content: list[chat.Part] = []
@@ -279,7 +282,10 @@ def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[ch
 
 
 def _parse_name(tool: Body, param: str) -> str:
-    """Return the name of a tool. Some clients write the tool's fields next to ``type`` instead of in ``function``."""
+    """Return the name of a tool. Raises ``InvalidRequest``.
+
+    Some clients write the tool's fields next to ``type`` instead of in ``function``.
+    """
     kind = "custom" if tool.get("type") == "custom" else "function"
     if tool.get(kind) is None and tool.get("name") is not None:
         return content_parts.expect_text(tool["name"], f"{param}.name")

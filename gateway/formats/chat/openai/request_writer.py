@@ -149,7 +149,10 @@ def _build_audio(media: chat.MediaPart) -> dict[str, Any]:
 
 
 def _build_file(media: chat.MediaPart) -> dict[str, Any]:
-    """Build a file part with a data URL or a URL (OpenRouter: PDF inputs). Text files become text parts."""
+    """Build a file part with a data URL or a URL (OpenRouter: PDF inputs). Text files become text parts.
+
+    Raises ``InvalidRequest`` for a text file that is not UTF-8.
+    """
     media_type = media.media_type or "application/pdf"
     if media.data is not None and media_type.startswith("text/"):
         title_lines = [media.name] if media.name else []
