@@ -34,6 +34,7 @@ class ResponseMode:
         binary: whether a stream consists of raw bytes in the provider's media type instead of events. The gateway
             cannot insert anything into such a stream, which ends with the connection.
         stream_type: media type of the provider's stream.
+        accept: the ``Accept`` header of a request, unless it asks for a stream of events.
     """
 
     media_type: str = "application/json"

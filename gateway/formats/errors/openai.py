@@ -90,7 +90,7 @@ _DAY_S = 86_400.0
 
 @frozen
 class ErrorBody:
-    """A provider's error, safe to show: its texts are masked. Other fields than ``message`` may be None."""
+    """A provider's error, safe to show: its texts are masked. Fields that the provider omitted are None."""
 
     message: str
     type: str | None = None

@@ -1,4 +1,4 @@
-"""Recognize a provider's errors about a too high output token limit, and lower the limit in a body.
+"""Recognize a provider's errors about an output token limit that is too high, and lower the limit in a body.
 
 Coding agents use one limit for all models (Claude Code: 32,000 tokens); vendors reject a limit above the model's own.
 """

@@ -65,7 +65,7 @@ _KINDS_BY_OUTPUT: Mapping[Modality, ModelKind] = {"image": "image", "video": "vi
 
 
 def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
-    """Return the description of the model in an item of a list; None if the item has only its name."""
+    """Return the description of the model in an item of a list; None if nothing in the item describes the model."""
     architecture, meta, top = (_read_object(item.get(name)) for name in ("architecture", "meta", "top_provider"))
     input_modalities, output_modalities = (
         _read_modalities(item, architecture, "input"),

@@ -20,7 +20,7 @@ _STEPS_PER_CANDIDATE = 4 * STEPS_PER_TRY
 _CARD = re.compile(r"[2-6](?<!\d[2-6])(?<!\d\.[2-6])(?=((?:[ -]?\d){12,18}))")
 _CARD_LENGTHS = range(13, 20)
 _MAX_CARD_GROUPS = 8
-"""In a longer list of numbers, a match of more groups of digits is no card number."""
+"""The most groups of digits that a card number has within a longer list of numbers."""
 _CARD_ISSUERS = re.compile(
     r"(?:4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2[2-7]\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}|35\d{14}"
     r"|6(?:011|5\d\d|4[4-9]\d|2\d\d)\d{12,15})\Z"

@@ -83,10 +83,10 @@ class Redactor:
 
     @property
     def searches_only_values(self) -> bool:
-        """Whether every value is searched for by characters that are the same wherever it stands.
+        """Whether each value to replace is found by its own characters, wherever it stands.
 
-        An operator's pattern may ask for the end of a text. A key that ends with a backslash would change a quote that
-        follows it.
+        A field to leave out is found by its name, and an operator's pattern may ask for the end of a text. A key that
+        ends with a backslash would change a quote that follows it.
         """
         return not (self._own_patterns or self.left_out or any("\\" in secret for secret in self._own_secrets))
 

@@ -24,7 +24,7 @@ ITEM_REFERENCE = "item_reference"
 _MODEL_CALL_KINDS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 """Blocks whose ``input`` was written by a model."""
 _HOSTED_RESULT_PATTERN = re.compile(r"(?!mcp_)[a-z_]+_tool_result")
-"""Types of result blocks of server tools, which Anthropic runs, copied from an earlier answer."""
+"""Types of the result blocks of server tools, which Anthropic runs. Clients copy these blocks from earlier answers."""
 
 _FIELDS_BY_FOLDED_NAME: Mapping[str, str] = {
     "approvalrequestid": ITEM_REFERENCE,

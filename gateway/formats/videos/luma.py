@@ -112,7 +112,7 @@ def _check_loop(spec: VideoSpec) -> None:
 
 
 def _build_image(reference: Reference) -> Body:
-    """Return a reference image.
+    """Return a reference image in the provider's form.
 
     Raises ``InvalidRequest`` for a file or a generation that is stored at the provider.
     """

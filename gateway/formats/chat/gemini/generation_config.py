@@ -61,7 +61,7 @@ def takes_prefill(model: str) -> bool:
     """Return whether ``model`` can continue a final message of the model (prefill): up to Gemini 3.1.
 
     Later models answer "Requests ending with a model turn are not supported" (pipecat-ai/pipecat, pull request 5821).
-    Names without a version, and aliases of the latest models, count as able.
+    Names without a version, and aliases of the latest models, are assumed to be able to.
     """
     version = parse_version(model)
     return version is None or version <= _LAST_PREFILL_VERSION or version == _NEWEST_VERSION
