@@ -50,7 +50,7 @@ _MAX_TEXT_CHARS = 2_000
 def parse_worded_error(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
-    """Convert an unsuccessful answer into an error, like ``parse_provider_error``, from a message in any place."""
+    """Convert an unsuccessful answer into an error, like ``parse_provider_error``, wherever its message stands."""
     return parse_provider_error(
         status,
         _wrap_value(loads_or_none(raw), status) or _wrap_text(raw, status) or raw,

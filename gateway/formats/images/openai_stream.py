@@ -151,7 +151,10 @@ def _find_event_type(event: bytes) -> str:
 
 
 def _find_index(event: bytes) -> int:
-    """Return the index of a partial image without parsing the data; see ``_find_event_type``."""
+    """Return the index of a partial image, ``_UNNUMBERED_INDEX`` if it has none, without parsing the data.
+
+    See ``_find_event_type``.
+    """
     start = event.find(_INDEX_KEY)
     match = _INDEX_VALUE_PATTERN.match(event, start + len(_INDEX_KEY)) if start >= 0 else None
     return int(match[1]) if match else _UNNUMBERED_INDEX

@@ -26,7 +26,7 @@ def build_described_model(model: ModelInfo, description: ModelDescription, prici
 
 
 def build_models(objects: Iterable[bytes]) -> bytes:
-    """Build the list object of serialized model objects."""
+    """Build the list from model objects that are serialized already."""
     return b'{"object":"list","data":[' + b",".join(objects) + b"]}"
 
 

@@ -36,7 +36,7 @@ def redact_nested(text: str, redactor: Redactor, *, keeps_media: bool) -> str:
 
 @frozen
 class _ValueRedactor:
-    """Redacts the values of JSON that is ``depth`` texts deep."""
+    """Redacts the values of JSON, in place. ``depth`` is the number of JSON texts that the JSON is nested in."""
 
     redactor: Redactor
     keeps_media: bool

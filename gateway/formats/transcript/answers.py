@@ -60,7 +60,7 @@ class _Call:
 
 @attrs.define(eq=False)
 class _Answer:
-    """An answer while its pieces are read. ``calls`` are in the order in which they began, ``latest`` by their keys."""
+    """An answer while its pieces are read. ``latest`` has the latest of ``calls`` for each key."""
 
     text: list[str] = attrs.Factory(list)
     reasoning: list[str] = attrs.Factory(list)

@@ -71,7 +71,7 @@ def _list_messages(body: dict[str, Any]) -> Iterator[ShownMessage]:
 
 
 def _read_item(item: dict[str, Any]) -> ShownMessage:
-    """Return a message of a chat, or an item of the Responses API."""
+    """Return the message to show for a message of a chat, or for an item of the Responses API."""
     kind = get_text(item, "type")
     if kind in _CALL_TYPES:
         return ShownMessage("assistant", "", (_read_call(item),))

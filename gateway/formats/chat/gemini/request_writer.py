@@ -180,7 +180,7 @@ def _build_parts(parts: Iterable[chat.Part], tool_names: dict[str, str], *, is_g
 
 
 def _find_signature(reasoning: chat.ReasoningPart) -> str | None:
-    """Return a signature of reasoning if it is Gemini's; None otherwise, because Gemini rejects others."""
+    """Return Gemini's signature of reasoning, without ``GEMINI_PREFIX``; None for others, which Gemini rejects."""
     signature = reasoning.signature or ""
     return signature.removeprefix(chat.GEMINI_PREFIX) if signature.startswith(chat.GEMINI_PREFIX) else None
 

@@ -10,7 +10,7 @@ _MAX_DEPTH = 100
 
 
 def is_strict(schema: Mapping[str, Any]) -> bool:
-    """Return whether ``schema`` is allowed for a strict tool."""
+    """Return whether ``schema`` is allowed for a strict tool; False also if it is nested too deeply to be checked."""
     nodes: list[Any] = [schema]
     for _ in range(_MAX_DEPTH):
         if not all(_is_closed(node) for node in nodes if isinstance(node, dict)):
