@@ -1,4 +1,7 @@
-"""The inputs of a gateway: the configuration, the data folder, and settings that tests override."""
+"""What a gateway is built from, and what its startup message shows.
+
+The inputs are the configuration, the data folder, and settings that tests override.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -42,7 +45,7 @@ class AppOptions:
         discover: whether to look for provider keys in ``environ`` and for model servers on this machine.
         declare: whether to write the accounts and keys of ``config`` to the database.
         demo_pace_s: pause between two words of the built-in demo.
-        task_pace: factor for the waits between polls of a provider's task.
+        task_pace: factor for the waits of image and video tasks: between polls, and before a repetition.
         cluster_times: the times of nodes; None: those of ``cluster.membership.times``.
         clock: Unix seconds.
         sources: the source of each setting, by path; None: every non-default value comes from the file.

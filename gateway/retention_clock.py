@@ -32,7 +32,7 @@ class RetentionClock:
         self._doubted_since_s: float | None = None
 
     def now(self) -> float:
-        """Return the machine's time. After a sudden jump, return the time that the monotonic clock has counted."""
+        """Return the machine's time. For a day after a jump ahead, return the time that the monotonic clock counted."""
         now_s, monotonic_s = self._clock(), self._monotonic()
         expected_s = self._base_s + monotonic_s - self._base_monotonic_s
         if now_s > expected_s + SLACK_S:

@@ -1,4 +1,4 @@
-"""Deletes media that are too old, and the oldest ones if there are too many."""
+"""Deletes media that are too old, and the oldest ones if all together use too many bytes."""
 
 import asyncio
 from collections.abc import Callable

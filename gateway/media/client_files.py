@@ -52,7 +52,7 @@ class ClientFiles:
 
     Args:
         find_rules: returns the current limits.
-        expiry_clock: the clock for deleting records.
+        expiry_clock: the clock by which files and uploads expire for ``sweep``.
     """
 
     def __init__(
@@ -133,7 +133,10 @@ class ClientFiles:
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:
-        """Delete expired files, and bytes without a row: those of deleted accounts and ended uploads. Logs errors."""
+        """Delete expired files, old uploads, and bytes without a row: those of deleted accounts and ended uploads.
+
+        Errors of the store are logged.
+        """
         now_ms = int(self._expiry_clock() * _SECOND_MS)
         try:
             rows = await self.store.delete_expired(now_ms, now_ms - _UPLOAD_LIFETIME_MS)

@@ -14,7 +14,7 @@ from gateway.storage.file_folder import make_client_id
 from gateway.storage.media_reading import read_pieces
 
 JOIN_BYTES = 1024 * 1024
-"""Bytes of a part in memory while the parts are joined."""
+"""Bytes of a part that are in memory at one time while the parts are joined."""
 
 
 class ClientUploads:
@@ -68,7 +68,11 @@ class ClientUploads:
         return upload
 
     async def add_part(self, upload: ClientUpload, draft: FileDraft, size: int) -> UploadPart:
-        """Store a received part. Raises ``Conflict``, ``RequestTooLarge``, ``StoreUnavailable``."""
+        """Store a received part.
+
+        Raises ``Conflict`` if the upload has ended, ``RequestTooLarge`` if the parts exceed its size, and ``NotFound``
+        if it was deleted.
+        """
         part = UploadPart(make_client_id("part_"), upload.id, size, self.now_ms)
         await self._folder.keep(draft, part.id)
         try:
@@ -81,8 +85,8 @@ class ClientUploads:
     async def complete(self, upload: ClientUpload, part_ids: Sequence[str], md5: str | None) -> ClientFile:
         """Join the parts, in the order of ``part_ids``, into a file. Then delete all parts of the upload.
 
-        Raises ``InvalidRequest`` for an unknown part or a wrong size or checksum, and another ``GatewayError`` if the
-        file cannot be stored.
+        Raises ``InvalidRequest`` for an unknown part, a wrong size or a wrong checksum, ``Conflict`` if the upload has
+        ended, and another ``GatewayError`` if the file cannot be stored.
         """
         parts = {part.id: part for part in await self._store.list_parts(upload.id)}
         unknown_part = next((part_id for part_id in part_ids if part_id not in parts), None)

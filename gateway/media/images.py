@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 
 def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
-    """Return whether the channel streams the requested images; its events can then be passed on.
+    """Return whether the channel streams all requested images in one answer; its events can then be passed on.
 
-    If this is unknown for a model, no stream is requested: the server might answer with addresses instead.
+    If it is unknown whether a model streams, no stream is requested: the server might answer with addresses instead.
     """
     capability = attempt.target.capability
     return (
@@ -58,7 +58,10 @@ def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
 
 
 class ImageService:
-    """Generates images over an attempt.
+    """Generates the images of a request, as one answer or as a stream.
+
+    Args:
+        wait_scale: factor for the waits between polls of a task.
 
     Attributes:
         find_words: returns the forbidden words; None for no check.
@@ -81,7 +84,11 @@ class ImageService:
         self.find_words = find_words
 
     def check(self, inference: InferenceRequest) -> None:
-        """Check a request before money is reserved. Raises ``SensitiveWords``, ``StoreUnavailable``."""
+        """Check a request before money is reserved.
+
+        Raises ``SensitiveWords``, ``InvalidRequest`` if there is too much text to check, and ``StoreUnavailable`` if
+        images are requested as links and cannot be stored now.
+        """
         check_body(self.find_words(), inference.body)
         if inference.image is not None and inference.image.form == "url" and not inference.stream:
             self.check_room()
@@ -127,7 +134,7 @@ class ImageService:
         return build_answer(images, form, created_s=int(self._clock())), images.usage
 
     def stream(self, attempt: Attempt, inference: InferenceRequest) -> BufferedStream:
-        """Return a stream of events that contain the images, for the same request as ``answer``."""
+        """Start to generate the images, and return the stream of their events, which contain the images in base64."""
 
         async def generate() -> tuple[bytes, Usage]:
             images = await self._generate_as(attempt, inference, "b64_json")
@@ -193,7 +200,10 @@ class ImageService:
     async def _step_uncancelled(
         self, attempt: Attempt, image_backend: ImageBackend, provider_request: ProviderRequest
     ) -> Images | ProviderRequest:
-        """Run the step to its end even if the client disconnects; then cancel the task that it started."""
+        """Run the step. If the client disconnects, it may go on for ``ABANDON_TIMEOUT_S``.
+
+        A task that it has started at the provider by then is cancelled.
+        """
         step = self._tasks.start(self._step(attempt, image_backend, provider_request))
         try:
             return await asyncio.shield(step)
@@ -270,7 +280,10 @@ class ImageService:
 
 
 def _as_provider_error(error: errors.ProviderError) -> errors.ProviderError:
-    """Return ``error``, or ``ProviderBadResponse`` in place of a rejection: the client did not send the status poll."""
+    """Return ``error``, or ``ProviderBadResponse`` in place of a rejection, because the client did not send the poll.
+
+    A rate limit is not replaced.
+    """
     if not isinstance(error, errors.ProviderRejected) or isinstance(error, errors.ProviderRateLimited):
         return error
     return errors.ProviderBadResponse(f"The provider does not say what became of its task: {error.message}")

@@ -98,7 +98,10 @@ class PromptAddresses:
         return FetchedMedia(media_type or "", raw if str(media_type).startswith("text/") else b"", data)
 
     async def _read(self, address: MediaAddress, memory_loan: Loan) -> bytes | None:
-        """Return the file; None if it is too large. Memory for it and its base64 form is borrowed piece by piece."""
+        """Return the file; None if it is too large. Memory for it and its base64 form is borrowed piece by piece.
+
+        Raises ``ProviderError`` if the file cannot be fetched, ``RequestTooLarge`` or ``Overloaded`` without memory.
+        """
         file_request = FileRequest(address.url, trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
         pieces: list[bytes] = []
         size = 0

@@ -120,7 +120,7 @@ def _list_latencies(metrics: RequestMetrics) -> Iterator[Metric]:
 
 
 def add_histogram(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histogram) -> None:
-    """Add a histogram to a family."""
+    """Add the buckets and the sum of ``histogram`` to ``family``, as the metric with these ``labels``."""
     buckets = [
         ("+Inf" if isinf(upper_bound) else str(upper_bound), cumulative_count)
         for upper_bound, cumulative_count in histogram.accumulate()
@@ -129,5 +129,5 @@ def add_histogram(family: HistogramMetricFamily, labels: Sequence[str], histogra
 
 
 def build_gauge(name: str, words: str, value: float) -> Metric:
-    """Build a gauge without labels."""
+    """Build a gauge without labels. ``words`` is its help text."""
     return GaugeMetricFamily(name, words, value=value)

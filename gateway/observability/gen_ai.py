@@ -1,6 +1,6 @@
-"""Names of OpenTelemetry's semantic conventions for generative AI, for metrics and traces.
+"""Names and histogram bounds of OpenTelemetry's semantic conventions for generative AI, for metrics and traces.
 
-Source: the "Gen AI" pages of the semantic conventions. Values that they list must be used; all other values are the
+Source: the "Gen AI" pages of the semantic conventions. Names that they list must be used; all other names are the
 gateway's own.
 """
 

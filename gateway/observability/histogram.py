@@ -5,7 +5,10 @@ from collections.abc import Iterator
 
 
 class Histogram:
-    """Counts values by size. ``bounds`` are inclusive and ascend. A last bucket counts all larger values."""
+    """Counts values by size. ``bounds`` are inclusive and ascend. A last bucket counts all larger values.
+
+    ``total`` is the sum of the values.
+    """
 
     __slots__ = ("_bounds", "_counts", "total")
 

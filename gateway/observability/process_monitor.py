@@ -1,4 +1,4 @@
-"""Reports the health of this process: event-loop lag, memory, CPU, database, queues and folder sizes.
+"""Reports the health of this process: event-loop lag, memory, CPU, open files, and the sizes of folders.
 
 Everything is measured on request, except the lag, which is sampled continuously.
 """
@@ -89,7 +89,10 @@ class FolderUsage:
 
 
 class ProcessMonitor:
-    """Describes the process and its files. If ``media`` is None, images and videos are in a bucket."""
+    """Describes the process and its files.
+
+    ``folder`` is the data folder. ``media`` is the folder that holds images and videos; None if they are in a bucket.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float], media: Path | None) -> None:
         self.lag = EventLoopLag()

@@ -116,6 +116,8 @@ class RequestMetrics:
     """Counts finished requests.
 
     Args:
+        ended_requests: the records that are not counted yet; ``Settlement`` adds them.
+        find_model: returns the label for a model; see ``ModelNames.find_label``.
         find_provider: returns the provider of a channel; empty if the channel is gone.
 
     Attributes:
@@ -193,7 +195,10 @@ class RequestMetrics:
         self.errors[key] += 1
 
     def _find_sums(self, key: _RecordKey) -> tuple[RequestSums, Latencies | None]:
-        """Return the sums and histograms for a record, cached unless the labels contain a client's own text."""
+        """Return the sums and histograms for a record; no histograms if no channel was tried.
+
+        They are cached only under a ``key`` without texts that a client or a provider has invented.
+        """
         operation, model, channel, outcome, code = key
         label = self._find_model(model)
         sum_key = (operation, label, channel or "", outcome)

@@ -1,6 +1,6 @@
 """The spans of a finished request: one for the request, with a child for each attempt.
 
-Names and attributes are those of OpenTelemetry's semantic conventions for generative AI; others begin with
+Names and attributes are those of OpenTelemetry's semantic conventions for generative AI and HTTP; others begin with
 ``gateway.``. Prompts and answers are never included.
 """
 

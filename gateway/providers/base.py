@@ -123,8 +123,7 @@ class Provider:
     Attributes:
         slug: the value of a channel's ``provider``.
         base_url: the default base URL; None if every channel must set its own.
-        env_key: the environment variable that usually holds the key. It is also None if a channel must list its models
-            itself, which a variable cannot do.
+        env_key: the environment variable that usually holds the key; None if no variable may create a channel.
         env_base_url: the environment variable with which the vendor's SDK overrides ``base_url``; None if unused.
         local_port: the usual port on the same machine; None for remote vendors.
         sign: returns the headers for a key.

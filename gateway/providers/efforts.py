@@ -39,7 +39,7 @@ model pages (developers.openai.com/api/docs/models)."""
 
 
 def fit_effort(*efforts_by_model: tuple[str, tuple[str, ...]]) -> Quirk:
-    """Return a quirk that replaces an unsupported effort by the nearest supported one; dropped if there is none."""
+    """Return a quirk that replaces an unsupported effort by the nearest supported one, or drops it if there is none."""
     find_word = _compile_efforts(efforts_by_model)
 
     def quirk(body: Body, model: str) -> str | None:
@@ -118,7 +118,8 @@ def disable_thinking_by(field: str, value: Any) -> Quirk:
 def disable_when_forced(field: str, value: Any, models: str) -> Quirk:
     """Return a quirk that sets ``field`` to turn reasoning off if a tool call is forced; a client's own value stays.
 
-    ``models`` matches models that reason by default and reject a forced tool call while they do.
+    If the field is set, the effort is dropped. ``models`` is a pattern of the models that reason by default, and reject
+    a forced tool call while they reason.
     """
     model_pattern = re.compile(models)
 
@@ -146,7 +147,7 @@ reasoning_disabled = disable_thinking_by("reasoning", {"enabled": False})
 
 
 def disable_template_thinking(body: Body, _model: str) -> None:
-    """Turn reasoning off by chat template arguments: ``enable_thinking`` for Qwen and GLM, ``thinking`` for DeepSeek.
+    """Replace the effort "none" by template arguments: ``enable_thinking`` for Qwen and GLM, ``thinking`` for DeepSeek.
 
     docs.vllm.ai/en/stable/features/reasoning_outputs; llama.cpp, tools/server/README.md, ``chat_template_kwargs``.
     """

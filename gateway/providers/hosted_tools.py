@@ -45,7 +45,10 @@ def must_call(body: Body, names: Collection[str]) -> bool:
 
 
 def remove_tools(body: Body, names: Collection[str]) -> Body:
-    """Return a copy of the body without the tools in ``names``; without ``tool_choice`` too if no tool remains."""
+    """Return a copy of the body without the tools in ``names``; without ``tool_choice`` too if no tool remains.
+
+    A ``tool_choice`` that lists the allowed tools loses these tools as well.
+    """
     other_fields = _drop_tools(body, names)
     if isinstance(items := body.get("input"), list):
         other_fields["input"] = [

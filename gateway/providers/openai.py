@@ -32,7 +32,7 @@ def may_think(model: str) -> bool:
 
 
 def drop_sampling(body: base.Body, model: str) -> None:
-    """Drop the sampling parameters, which reasoning models reject while they reason."""
+    """Drop the sampling parameters if ``model`` reasons with the request's effort: it rejects them then."""
     effort = body.get("reasoning_effort")
     thinks = effort is not None and effort != "none" and may_think(model)
     if thinks or _ALWAYS_THINKING_MODELS.fullmatch(model):

@@ -33,7 +33,7 @@ _hash_user = hash_user(128, "user", "safety_identifier")
 _EFFORTS = ("none", "minimal", *ORDINARY_EFFORTS, "xhigh")
 _CHAT_IMAGE_MODELS = ("openai/gpt-5*-image*",)
 _MULTI_IMAGE_MODELS = ("openai/gpt-image-*",)
-"""Models that accept more than one image per request. Most others reject such requests."""
+"""Models that generate more than one image per request. Most others reject such requests."""
 _IMAGE_ONLY_MODELS = (
     "black-forest-labs/*",
     "bytedance-seed/seedream*",
@@ -53,7 +53,10 @@ def _build_capability(name: str, *, edits: bool, max_n: int = 1) -> Capability:
 
 
 def _adapt_capability(entry: Capability) -> Capability:
-    """Return the capability of one of Google's models. The smallest tier has another name in a chat and is left out."""
+    """Return the capability of one of Google's models, under its name at OpenRouter.
+
+    The sizes of the smallest tier, which a chat names differently, are left out.
+    """
     sizes = WIDE_SIZES if entry.sizes == WIDEST_SIZES else entry.sizes
     return attrs.evolve(entry, name=f"google/{entry.name}", sizes=sizes)
 

@@ -126,7 +126,10 @@ def check_spelling(body: Mapping[str, Any], priced_names: Mapping[str, str]) -> 
 
 
 def _list_hosted(tools: object, param: str = TOOLS) -> list[str]:
-    """List the tools that the vendor executes, as ``tools.TYPE``. Raises ``InvalidRequest`` for an invalid tool."""
+    """List the tools that the vendor executes, as ``tools.TYPE``, or ``tools.FIELD`` if a field declares the tool.
+
+    Raises ``InvalidRequest`` for an invalid tool.
+    """
     names: list[str] = []
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if not isinstance(tool, dict):

@@ -63,9 +63,10 @@ def replace(field: str, name: str) -> Quirk:
 
 
 def hash_user(maximum: int, *fields: str, minimum: int = 0) -> Quirk:
-    """Return a quirk that hashes (SHA-256) the names in ``fields`` that have not ``minimum`` to ``maximum`` characters.
+    """Return a quirk that hashes (SHA-256) the users' names in ``fields`` whose length the vendor does not accept.
 
-    Vendors reject long names, but some clients send them (Claude Code's have 150 characters).
+    A name may have ``minimum`` to ``maximum`` characters. Vendors reject longer ones, but some clients send them
+    (Claude Code's have 150 characters).
     """
 
     def quirk(body: Body, _model: str) -> None:
@@ -135,7 +136,10 @@ def _find_tool_name(tool: Any) -> str | None:
 
 
 def fit_call_ids(pattern: str, length: int) -> Quirk:
-    """Return a quirk that replaces tool-call ids not matching ``pattern`` by ``length`` hexadecimal digits of them."""
+    """Return a quirk that replaces the ids of tool calls that do not match ``pattern``.
+
+    The new id has ``length`` hexadecimal digits of the old id's SHA-256.
+    """
     id_pattern = re.compile(pattern, re.DOTALL)
 
     def fit_id(holder: dict[str, Any], field: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The registry of active requests, to list and cancel them.
 
-Nothing is updated between the begin and the settlement: a listing reads the progress from the request's own state.
+Nothing is updated here while a request runs: a listing reads the progress from the request's own state.
 """
 
 from contextlib import suppress
@@ -14,7 +14,7 @@ from gateway.request_context import RequestContext
 Phase = Literal["reading", "waiting", "streaming"]
 """``reading``: the body is being read. ``waiting``: for a provider. ``streaming``: the client gets the answer."""
 MAX_LISTED = 1_000
-"""Maximum length of a list, which then has the oldest requests."""
+"""Maximum number of requests in a list: the oldest ones."""
 
 
 class ActiveRequest(Protocol):
@@ -31,12 +31,12 @@ class ActiveRequest(Protocol):
         ...
 
     def cancel(self) -> bool:
-        """Cancel the request. Return False if it was already cancelled. Raises ``Conflict`` if it is too late."""
+        """Cancel the request. Return False if it was cancelled before or has not begun. Raises ``Conflict`` if late."""
         ...
 
 
 class ActiveRequests:
-    """All active requests of this process by id, the oldest first. ``node``: id of this node in a cluster."""
+    """All active requests of this process by id, oldest first. ``node``: id of this node; None without a cluster."""
 
     def __init__(self, node: str | None) -> None:
         self.calls: dict[str, ActiveRequest] = {}
@@ -60,7 +60,7 @@ class ActiveRequests:
         return list(islice(matching_calls, MAX_LISTED))
 
     def list_session(self, account_id: int, session: str) -> list[ActiveRequest]:
-        """Return the requests of a session."""
+        """Return the active requests of a session of an account."""
         return [
             call
             for call in self.calls.values()
@@ -68,7 +68,10 @@ class ActiveRequests:
         ]
 
     def cancel_session(self, account_id: int, session: str) -> int:
-        """Cancel the requests of a session; return their number. A request that waits in its batch is left."""
+        """Cancel the requests of a session; return how many were cancelled.
+
+        A request that waits in its batch, or whose video job is being submitted, is left.
+        """
         cancelled_count = 0
         for call in self.list_session(account_id, session):
             with suppress(Conflict):
@@ -77,7 +80,7 @@ class ActiveRequests:
 
 
 def find_phase(ctx: RequestContext) -> Phase:
-    """Return the phase of a request."""
+    """Return the phase that a request has reached, judging by its parsed body and the first byte to the client."""
     if ctx.first_byte_at is not None:
         return "streaming"
     return "reading" if ctx.parsed is None else "waiting"

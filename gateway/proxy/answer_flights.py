@@ -1,4 +1,7 @@
-"""Equal requests at one moment: one asks the provider, and the others wait for its answer."""
+"""Answers for several equal requests: cached ones, and those for which requests wait at one moment.
+
+Of equal requests at one moment, one asks the provider, and the others wait for its answer.
+"""
 
 import asyncio
 from collections import deque
@@ -99,7 +102,7 @@ class CachedAnswers:
     async def delete(
         self, *, account_id: int | None = None, end_users: Collection[str] | None = None, before_ms: int | None = None
     ) -> int:
-        """Delete answers as ``AnswerCache.delete`` does, and have the other nodes delete theirs."""
+        """Delete answers as ``AnswerCache.delete`` does, return how many, and have the other nodes delete theirs."""
         if self._publish is not None:
             users = None if end_users is None else sorted(end_users)
             # Nodes of a version before know no third value.

@@ -1,4 +1,4 @@
-"""The interface of what collects the bodies of a request that are kept."""
+"""The interface through which the bodies of a request are collected, to be kept."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,7 +7,7 @@ from gateway.errors import GatewayError
 
 
 class BodyCollector(Protocol):
-    """Collects the bodies of a request that are kept.
+    """Collects the bodies of a request, to be kept.
 
     Attributes:
         error: the error with which the request ended; None without one, and while the request runs.

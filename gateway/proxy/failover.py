@@ -73,7 +73,7 @@ class Proxy:
 
     Attributes:
         broken_off: whether a shutdown has ended all attempts.
-        waiting: number of requests waiting for their next attempt.
+        waiting: number of requests that wait until they may make an attempt.
     """
 
     def __init__(
@@ -156,7 +156,8 @@ class Proxy:
         """Run ``send(attempt)`` on the request's channels, one after another, until a provider answers.
 
         ``client`` is the client's stream, if any, to which the place in a queue is sent.
-        Raises the ``ProviderError`` to show to the client, ``NoHealthyChannel``, or another error of ``send``.
+        Raises the ``ProviderError`` to show to the client, ``NoHealthyChannel``, ``ShuttingDown``, or another error of
+        ``send`` or of fetching the prompt's media.
         """
         if self.broken_off:
             raise _make_shutdown_error()  # ``check_running``, without its call
@@ -292,7 +293,10 @@ class Attempts:
         return not proxy.broken_off
 
     async def _acquire_shared(self, shared_limits: "SharedChannelLimits", attempt: Attempt) -> bool:
-        """Claim a slot of the limits shared with other gateways. If none is free, exclude the channel; return False."""
+        """Claim a slot of the limits shared with other gateways. If none is free, exclude the channel; return False.
+
+        Raises ``ShuttingDown``.
+        """
         proxy, is_allowed = self._proxy, False
         proxy.waiting += 1
         try:

@@ -156,7 +156,10 @@ async def open_merged_response(attempt: Attempt, send: Send) -> MergedResponse:
 
 
 async def fetch_merged_answer(attempt: Attempt, send: Send, limit: int) -> tuple[bytes, Usage]:
-    """Send the requests of an attempt; return the merged answer and its usage. ``limit`` is in bytes per answer."""
+    """Send the requests of an attempt; return the merged answer and its usage. ``limit`` is in bytes per answer.
+
+    Raises ``ProviderError``.
+    """
     merged = attempt.response = MergedResponse(attempt)
     packed, translator, secrets = await _pack(attempt), attempt.translator, attempt.channel.secrets
     places = asyncio.Semaphore(1 + await attempt.slot.widen(attempt.requests - 1))

@@ -57,7 +57,7 @@ class ProviderAnswer:
 async def open_response(proxy: Proxy, attempt: Attempt) -> HttpResponse:
     """Send the request, and return the response once its headers have arrived.
 
-    Raises ``ProviderError``, also if the answer has a wrong media type.
+    Raises ``ProviderError``, also if a stream of audio was requested and the answer has another media type.
     """
     inference, timeouts = attempt.translator.inference, attempt.timeouts
     # The upload of files may take longer than the provider's first event, and so may an image.
@@ -122,7 +122,10 @@ async def _check_audio(response: HttpResponse, attempt: Attempt) -> None:
 
 
 def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnswer]:
-    """Return a complete answer. Raises the errors of ``Proxy.with_failover``."""
+    """Return a complete answer. Raises the errors of ``Proxy.with_failover``.
+
+    A number of tokens that no provider can count is estimated.
+    """
     if not ctx.target_list.targets:
         return _estimate(ctx.inference)  # no channel can count this model's tokens
     answer = proxy.with_failover(ctx, partial(_read, proxy, ctx))
@@ -199,7 +202,7 @@ async def stream(
     settle: Callable[[GatewayError | None], None],
     open_stream: StreamOpener = open_provider_stream,
 ) -> ProviderError | None:
-    """Stream an answer to the client. Return the error that ended the stream after its first byte.
+    """Stream an answer to the client. Return the error that ended the stream after its first byte; None without one.
 
     ``settle`` is called before the end mark is sent: a client must not get a complete answer without being charged.
     Raises ``ClientDisconnected`` and, before the first byte, the errors of ``with_failover``.

@@ -49,7 +49,8 @@ class IdempotencyService:
         """Record a request. Return its record, and the earlier record with the same key, if any.
 
         The earlier request is either answered or lost, that is, its outcome is unknown here. If a lost request had no
-        effect, ``claim_lost`` claims it for another try. Raises ``IdempotencyConflict``, ``StoreUnavailable``.
+        effect, ``claim_lost`` claims it for another try. Raises ``IdempotencyConflict`` if the earlier request had
+        another ``digest``, is still running, or had an answer that was too large to be kept.
         """
         now_ms = int(self._clock() * 1000)
         own_record = IdempotencyRecord(key_id, name, digest, request_id, now_ms, self._owner)

@@ -1,8 +1,8 @@
 """Refuses a conversation that a client sends again and again: an agent in a loop spends until its budget is used up.
 
-Only requests count that were answered or still run. Clients rightly repeat a request that was refused or failed. Those
-of OpenAI and Anthropic do so by themselves after a 408, 409, 429 or 5xx and after a broken connection. Requests for
-other end users or in other sessions belong to other conversations. Each process counts on its own.
+Only requests count that were answered or still run. Clients rightly repeat a request that was refused or failed. The
+client libraries of OpenAI and Anthropic do so by themselves after a 408, 409, 429 or 5xx and after a broken connection.
+Requests for other end users or in other sessions belong to other conversations. Each process counts on its own.
 """
 
 from collections.abc import Callable, Mapping
@@ -93,7 +93,10 @@ class LoopGuard:
 
 
 def digest_conversation(inference: InferenceRequest, key_id: int, end_user: str, session: str) -> bytes:
-    """Return a hash of the whole prompt, the key, the end user and the session; ids are left out."""
+    """Return a hash of the key, the end user, the session, the model and the whole prompt, from which ids are left out.
+
+    It also covers other fields that distinguish requests for different answers.
+    """
     body, prompt = inference.body, OPERATIONS[inference.operation].prompt
     prompt_fields = {
         name: _strip(body[name]) if name in prompt else body[name]
@@ -104,7 +107,7 @@ def digest_conversation(inference: InferenceRequest, key_id: int, end_user: str,
 
 
 def _strip(value: Any) -> Any:
-    """Return a message, its parts or a list of them without ids."""
+    """Return a message, its parts or a list of them without ids, and without texts that differ in every request."""
     if isinstance(value, list):
         return [_strip(item) for item in value if not _is_changing_text(item)]
     if isinstance(value, Mapping):

@@ -240,7 +240,8 @@ class ResumableStreams:
     def find_response(self, response_id: str, account_id: int) -> ResumableStream | None:
         """Return the stream of a background response, by the gateway's or the provider's id of it.
 
-        None for a response of another account. Every key of an account may get the account's stored responses.
+        None if there is none, or if it is another account's. Every key of an account may get the account's stored
+        responses.
         """
         stream = self.streams.get(self.make_id(response_id.removeprefix("resp_")))
         if stream is not None and stream.is_background and stream.account_id == account_id:
@@ -252,7 +253,7 @@ class ResumableStreams:
         )
 
     def end(self, stream: ResumableStream, record: RequestRecord | None) -> None:
-        """Record the end of a stream's request, and keep the events for ``keep_s``."""
+        """Record the end of a stream's request. Keep the events for ``keep_s``, unless the stream is deleted."""
         stream.recorder.end(complete=False)  # no-op after a regular end
         stream.note_end(record)
         self._running_responses.pop(stream.id, None)

@@ -229,7 +229,10 @@ class ProviderStream:
             )
 
     async def pump_large(self, transform: _ReadAside, send: Callable[[bytes], object]) -> PumpResult:
-        """Read one piece of a large event, parse complete events in a thread, and ``send`` the output."""
+        """Read one piece of a large event, parse complete events in a thread, and ``send`` the output.
+
+        Returns ``ENDED`` if the response has ended, else ``PAUSED``.
+        """
         pieces = list[bytes]()
         if transform.pending_data:
             await run_in_thread(transform.read, b"")

@@ -62,7 +62,7 @@ class EventMemory:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether files do not take up the events fast enough, or are full, too."""
+        """Whether the events in memory exceed twice the limit of memory, or those in files the limit of disk space."""
         root = self.root
         return root.used_bytes > 2 * self.max_bytes or root.spilled_bytes > self.max_spilled_bytes
 
@@ -177,7 +177,7 @@ class StreamRecorder:
         self._has_gap = self.is_full = self.ended = self.is_complete = False
 
     def append(self, data: bytes) -> None:
-        """Add the events in ``data``, which has whole events only."""
+        """Add the events in ``data``. The beginning of an event waits for its rest, or for ``end``."""
         if not self.ended:
             self.append_events(self._splitter.split(data))
 

@@ -146,7 +146,10 @@ class Affinity:
         )
 
     def find_key(self, state: ChannelState) -> KeyState | None:
-        """Return the provider key at the conversation's home, if it is one of the channel's."""
+        """Return the provider key at the conversation's home.
+
+        None if there is no home, if it is on another channel, or if the request begins the conversation.
+        """
         home = self._home
         return home.key if home is not None and self.continues and home.channel is state.channel else None
 
@@ -155,7 +158,10 @@ class Affinity:
         return [attrs.evolve(candidate, running=self._memory.count(candidate.name)) for candidate in candidates]
 
     def note_started(self, attempt: Attempt, now_s: float) -> None:
-        """Remember the first attempt of a new conversation: its next request may come before the answer."""
+        """Remember the first attempt of a new conversation: its next request may come before the answer.
+
+        The attempt records whether the conversation is new, kept at its home or moved.
+        """
         home = self._home
         if home is None:
             attempt.affinity = "new"
@@ -244,7 +250,7 @@ def _find_name(tool: Any) -> str:
 
 
 def _find_text(content: Any) -> str:
-    """Return the first text of a message or a system text that stays the same in every turn."""
+    """Return the first text of a message or a system text that stays the same in every turn; empty without one."""
     if isinstance(content, str):
         return content
     if isinstance(content, dict):

@@ -1,4 +1,4 @@
-"""The cause for which a request leaves a step of a route, from the error of its last attempt."""
+"""Why a request leaves a step of a route: the error of its last attempt, or what prevents an attempt there."""
 
 from gateway import errors
 from gateway.domain.content_filter import is_block_code

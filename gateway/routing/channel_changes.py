@@ -81,7 +81,7 @@ async def change_keys(
     action: str,
     by: Actor = OPERATOR,
 ) -> Channel:
-    """Change the keys of a channel. ``change`` returns the changed channel and the key that it concerns.
+    """Change a channel's keys; return the channel. ``change`` returns the new channel and the key that it concerns.
 
     That key is tested if requests may use it; all keys are if the channel is held. Raises ``NotFound``, ``Conflict``,
     and the errors of ``change``.

@@ -32,7 +32,7 @@ Health = Literal["untested", "healthy", "failing", "cooling_down", "recovering",
 - ``draining``: an operator has disabled it, and requests are still running
 - ``disabled``: an operator has disabled it, and no request is running
 
-A key is never better than its channel: a key of a channel that gets no requests has the health of the channel."""
+A key of a channel that gets no requests has the health of the channel, unless the key itself is disabled."""
 
 MAX_CIRCUITS = 50
 """Maximum number of circuits reported per channel or key. Without it, clients could invent model names endlessly."""
@@ -197,7 +197,7 @@ def _list_all_keys(state: ChannelState) -> Sequence[KeyState]:
 def _find_health(
     state: ChannelState, *, share: float, reason: str | None, keys: Sequence[ChannelKeyView]
 ) -> tuple[Health, str | None]:
-    """Return a channel's health, and the reason if it is not healthy. A later success overrides a failed test."""
+    """Return a channel's health, and a reason or None. A later success overrides a failed test."""
     test = state.test
     if state.channel.status != "active":
         return "draining" if state.running else "disabled", None
@@ -268,7 +268,10 @@ def _find_key_health(state: State, wait_s: float | None, *, has_failed_test: boo
 
 
 def _set_health(key: ChannelKeyView, health: Health, health_reason: str | None) -> ChannelKeyView:
-    """Return the key with its health, which is never better than that of its channel."""
+    """Return the key with its final health and reason.
+
+    The health of a channel that gets no requests, or was not tested yet, counts for its keys, too.
+    """
     if key.status == "disabled":
         return attrs.evolve(key, health="disabled")
     if health in _STATES_WITHOUT_REQUESTS or (key.health == "healthy" and health == "untested"):

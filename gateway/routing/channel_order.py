@@ -26,7 +26,10 @@ def pick_channels(channels: Sequence[Channel], names: Sequence[str]) -> list[Cha
 
 
 def set_priorities(ordered_channels: Sequence[Channel]) -> list[Channel]:
-    """Return the stored channels that need another priority. Raises ``Conflict`` if other channels prevent it."""
+    """Return the stored channels whose priority has to change, each with its new priority.
+
+    Raises ``Conflict`` if channels that are not stored prevent the order.
+    """
     if all(
         higher_channel.priority > lower_channel.priority for higher_channel, lower_channel in pairwise(ordered_channels)
     ):

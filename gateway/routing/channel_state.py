@@ -35,7 +35,7 @@ FAILURE_OBSTACLES = frozenset({"cooling_down", "recovering", "refused"})
 """Obstacles caused by failures. A few requests are sent despite them if no other channel serves the model; see
 ``find_insisting_s``."""
 RATE_LIMITS = frozenset({"rate", "keys"})
-"""Obstacles that only time removes: the channel's own limit, or its provider's."""
+"""Obstacles of rate limits: of the channel's own, or of its provider's."""
 
 TRIAL_WAIT_S = 1.0
 FULL_WAIT_S = 1.0
@@ -96,6 +96,7 @@ class KeyState:
         templates: templates of requests sent with the key, by kind; see ``routing/target.py``.
         measured: what was measured, by the provider's names of models; empty unless something balances by it.
         test_error: why the last test with the key failed; None if it passed or a request has succeeded since.
+        test_refused: whether the provider rejected the key in that test.
     """
 
     key: str = attrs.field(repr=False)
@@ -204,7 +205,10 @@ class ChannelState:
         return Circuits(self.breaker, kinds_to_trip=MODELS_TO_TRIP, kind_index=1)
 
     def replace(self, channel: Channel, now_s: float) -> None:
-        """Replace the channel's configuration. Keys keep their state unless they or the headers have changed."""
+        """Replace the channel's configuration. Keys keep their state unless they or the headers have changed.
+
+        What the server's errors have shown (``missing``, ``output_limits``) is forgotten.
+        """
         before, after = self.channel.rpm, channel.rpm
         if before is not None and after is not None:
             self.tat = change_limit(self.tat, before, after, now_s)
@@ -233,7 +237,7 @@ class ChannelState:
         return self.running != before
 
     def dismiss_blocked(self, now_s: float) -> None:
-        """Dismiss the waiting requests that cannot be served soon: a circuit has opened, or a key is rejected."""
+        """Dismiss the waiting requests that lack more than a place: a circuit has opened, or keys are unusable."""
         if self.queue is not None:
             blocked_tickets = [
                 ticket
@@ -271,7 +275,7 @@ class ChannelState:
         return max_concurrency is None or self.running < max_concurrency - compute_reserve(max_concurrency)
 
     def may_start_batch(self, model: str) -> bool:
-        """Return whether a low-priority request may pass the queue, if there is one."""
+        """Return whether a low-priority request need not wait in the queue; True without a queue."""
         return self.queue is None or self.queue.may_start(model, self.running, is_batch=True)
 
     def find_obstacle(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> tuple[Obstacle, float] | None:
@@ -505,6 +509,6 @@ class ChannelSlot:
 
 
 def list_keys(channel: Channel, before: tuple[KeyState, ...]) -> tuple[KeyState, ...]:
-    """Return the states of a channel's keys. Keys in ``before`` keep their state."""
+    """Return the states of a channel's usable keys, or of one empty key. Keys in ``before`` keep their state."""
     key_states = {state.key: state for state in before}
     return tuple(key_states.get(key) or KeyState(key) for key in channel.usable_keys or ("",))

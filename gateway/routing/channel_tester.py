@@ -1,4 +1,7 @@
-"""Tests channels: lists the provider's models, which is free, and records the outcome and the time of the answer."""
+"""Tests channels: lists the provider's models, which is free, and sends a real request of one token if wanted.
+
+Records the outcome and the time of the answer.
+"""
 
 import asyncio
 import time
@@ -86,7 +89,10 @@ class ChannelTester:
         self._clock = clock
 
     async def ask(self, channel: Channel) -> Answer:
-        """Ask a channel's provider for its models. Without a list, only a synchronized channel fails."""
+        """Ask a channel's provider for its models.
+
+        If the provider has no list, only a synchronized channel fails, or one whose address lacks ``/v1``.
+        """
         if PROVIDERS[channel.provider].models_path is None and not channel.sync:
             return Answer(requested=False)
         began = time.perf_counter()
@@ -158,7 +164,7 @@ class ChannelTester:
             key.last_error = LastError(answer.error.message, int(self._clock()))
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> ChannelTestResult:
-        """List the provider's models with every key of a channel.
+        """List the provider's models with every key of a channel, and record the results.
 
         A provider without a model list cannot be tested for free, so its channel passes. With ``request``, and unless a
         key failed, one real request is sent, too; its outcome is then the channel's. Raises ``InvalidRequest`` if there

@@ -262,9 +262,10 @@ class ChannelService:
         return self.get(new_channel.name)
 
     async def change_stored(self, change: Callable[[Sequence[Channel]], tuple[Sequence[Channel], AuditRow]]) -> None:
-        """Store the channels that ``change`` returns for all channels, with its audit row; none: nothing changes.
+        """Call ``change`` with all channels, and store the changed ones that it returns, with its audit row.
 
-        Raises ``Conflict`` if a channel was changed meanwhile, and the errors of ``change``.
+        If it returns none, nothing is stored. Raises ``Conflict`` if a channel was changed meanwhile, and the errors of
+        ``change``.
         """
         async with self._changing:
             originals = self._catalog.channels
@@ -288,7 +289,10 @@ class ChannelService:
         await asyncio.gather(*map(self.sync, unlisted_channels))
 
     async def sync(self, channel: Channel) -> ProviderError | None:
-        """Fetch a synchronized channel's model list now. Return the error if that failed."""
+        """Fetch a synchronized channel's model list now. Return the error if that failed; else release a held channel.
+
+        Does nothing for a channel that is not synchronized, or not active.
+        """
         if not channel.sync or channel.status != "active":
             return None
         channel = self._catalog.find_channel(channel.name) or channel

@@ -18,7 +18,7 @@ log = structlog.stdlib.get_logger(__name__)
 LOCAL_TIMEOUT_S = 0.5
 """A local server answers within this time, or there is none."""
 LOCAL_DETAILS_TIMEOUT_S = 2.0
-"""How long a start waits for the details of a local server's models, in seconds; a later listing has the others."""
+"""How long a start waits for the details of a local server's models, in seconds; a later listing waits longer."""
 
 
 def find_keyed_channels(environ: Mapping[str, str]) -> list[Channel]:
@@ -33,7 +33,7 @@ def find_keyed_channels(environ: Mapping[str, str]) -> list[Channel]:
 
 
 def _find_address(provider: Provider, environ: Mapping[str, str]) -> str | None:
-    """Return the address for a key from the environment. None if the address variable has no usable URL.
+    """Return the address for a key from the environment; None if there is none, or if its variable is no usable URL.
 
     The key belongs to the server that the variable names: the provider's own address must not get it instead.
     """

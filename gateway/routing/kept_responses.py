@@ -38,7 +38,7 @@ MAX_ACCOUNTS = 10_000
 _MAX_GROUP_BYTES = 4 * MAX_ON_LOOP
 """Maximum memory of responses that are read together."""
 _MAX_UNKNOWN_BYTES = 32 * 1024 * 1024
-"""The maximum size of responses from versions that did not store it."""
+"""Maximum memory of responses that were stored by versions which did not store this figure."""
 _MAX_COMPRESSION_RATIO = 1_032
 """zlib's maximum compression ratio (zlib's technical details, "Maximum Compression Factor")."""
 _DAY_MS = 24 * 3_600 * 1000
@@ -86,7 +86,10 @@ class KeptResponses:
     def store_soon(
         self, response_id: str, account_id: int, inference: InferenceRequest, body: bytes, turn: Turn | None = None
     ) -> None:
-        """Keep a response or its new state, stored in the background. ``turn`` has the request's new items."""
+        """Keep a response or its new state, stored in the background. ``turn`` has the request's new items.
+
+        If too many responses wait for the database, this one is not kept.
+        """
         size = len(body) + inference.max_prompt_tokens
         if len(self._writing) >= MAX_PENDING or (self._writing and self._writing_bytes + size > MAX_PENDING_BYTES):
             log.warning("response_not_kept", response_id=response_id, reason="too many responses wait for the database")
@@ -118,7 +121,10 @@ class KeptResponses:
         return loaded_responses[0] if loaded_responses else None
 
     async def load_items(self, response: KeptResponse, loan: Loan) -> list[Body]:
-        """Return the input items of the conversation up to ``response``. Their memory is borrowed with ``loan``."""
+        """Return the input items of the conversation up to ``response``. Their memory is borrowed with ``loan``.
+
+        Raises ``NotFound`` if a response is missing or unreadable, ``RequestTooLarge``, ``Overloaded``.
+        """
         items, _ = await self._load_conversation(response, loan, "id", whole=False)
         return items
 

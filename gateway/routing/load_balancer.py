@@ -36,7 +36,7 @@ KEY_COOLDOWNS = 12
 REFUSED_S = 1.0
 """The first cooldown of a rejected key. It doubles with each rejection."""
 PROBE_EVERY_S = 5.0
-"""How often a tripped channel is probed. No probe covers a single model, so its first cooldowns are as short."""
+"""How often a tripped channel is probed. Probes do not cover single models, whose first cooldowns are as short."""
 _NOTHING_BEGUN = StartedAttempt()
 AffinityMode = Literal["off", "header", "auto"]
 """``routing.affinity``. "header": only conversations that the client names, by a header or a field, are kept."""

@@ -1,4 +1,4 @@
-"""Prefers channels that support everything a request asks for to channels that leave part of it out.
+"""Rates what channels would leave out of a request, so that those that support all of it are preferred.
 
 Log probabilities, a required schema, a tool that the provider runs and similar features are left out at a provider that
 lacks them, so that the request works there. A channel that has them is preferred, whatever its priority.

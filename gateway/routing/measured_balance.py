@@ -58,7 +58,7 @@ class MeasuredBalance:
         self._last: dict[tuple[BalanceStrategy, str], str] = {}
 
     def measure(self, slot: ChannelSlot, model: str, *, streams: bool) -> None:
-        """Add the outcome of an attempt to the measurements of its model, by the provider's name of the model."""
+        """Have the outcome of an attempt added to the key's measurements of ``model``, the provider's name."""
         performance_by_model = slot.key.measured
         performance = performance_by_model.get(model)
         if performance is None:
@@ -115,7 +115,10 @@ def pick_by_measurements(
 
 
 def compute_chances(candidates: Sequence[Candidate[T]], scores: Sequence[Score], last: str | None) -> list[float]:
-    """Return the probability of each candidate to be picked by ``pick_by_measurements``. ``scores`` are in order."""
+    """Return the probability of each candidate to be picked by ``pick_by_measurements``.
+
+    ``scores`` has the scores of the candidates, in their order.
+    """
     total = sum(candidate.weight for candidate in candidates)
     if len(candidates) <= 1 or total <= 0:
         return [1.0 / len(candidates)] * len(candidates)

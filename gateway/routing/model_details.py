@@ -39,7 +39,7 @@ async def add_details(
 ) -> Sequence[ModelInfo]:
     """Return the models of a channel with what its server says of them.
 
-    What the server does not answer, or not within ``timeout_s``, is left out.
+    What the server does not answer is left out; all of it if the questions take longer than ``timeout_s``.
     """
     find = _DETAIL_FINDERS.get(channel.provider)
     if find is None:

@@ -31,7 +31,7 @@ class DecayingRatio:
     at: float = 0.0
 
     def add(self, numerator: float, denominator: float, now_s: float) -> None:
-        """Add an observation at ``now_s`` (monotonic). A time before the last observation's counts as the latter."""
+        """Add an observation at ``now_s`` (monotonic), or at the time of the last one if ``now_s`` is before that."""
         decay: float = _HALF ** (1 / HALF_LIFE_REQUESTS + max(0.0, now_s - self.at) / HALF_LIFE_S)
         self.numerator = self.numerator * decay + numerator
         self.denominator = self.denominator * decay + denominator
