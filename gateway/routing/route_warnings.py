@@ -9,7 +9,7 @@ from gateway.routing.model_catalog import ModelCatalog
 
 
 def list_route_warnings(route: Route, catalog: ModelCatalog) -> Iterator[str]:
-    """Yield what is probably wrong with a route: a model that it hides, and steps without a channel."""
+    """Yield what is probably wrong: a model that the route hides, unknown channels, models that no channel serves."""
     if route.name not in route.models and any(
         is_certain for _, is_certain in catalog.list_serving_channels(route.name)
     ):

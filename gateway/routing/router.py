@@ -216,7 +216,10 @@ class Router:
         return *parts, self.models, self.routes, self.descriptions
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
-        """List every channel that serves ``model`` to ``caller`` in an API format that supports ``operation``."""
+        """List every channel that serves ``model`` to ``caller`` in an API format that supports ``operation``.
+
+        Channels that do not allow the variant in the model's name are left out.
+        """
         channels, facts = self.load_balancer.channels, OPERATIONS[operation]
         needs_capability = facts.media in _MEDIA_WITH_CAPABILITIES
         group_ppm = self.pricing.find_multiplier(caller.key.group)
@@ -346,7 +349,7 @@ def _find_endpoint(
 
 
 def _keep_able_targets(targets: list[Target], inference: InferenceRequest) -> list[Target]:
-    """Keep the channels that can serve the request as it is. Raises ``InvalidRequest`` if all of them cannot."""
+    """Keep the channels that can serve the request as it is. Raises ``InvalidRequest`` if none of them can."""
     if inference.video is not None and inference.video.remix_of is not None:
         targets = _keep_original(targets, inference.video.remix_of)
     able_targets, refused_targets = [], []

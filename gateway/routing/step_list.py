@@ -541,7 +541,7 @@ def draw_models(targets: Sequence[Target], affinity_key: str | None, rng: float)
 
 
 def _limit(timeouts: Timeouts, left_s: float, *, stream: bool) -> Timeouts:
-    """Shorten the timeouts so that the first byte of the answer arrives within ``left_s`` seconds."""
+    """Shorten the timeouts: a stream has to begin within ``left_s`` seconds, any other answer has to be complete."""
     if stream:
         return attrs.evolve(timeouts, first_byte_s=min(timeouts.first_byte_s, left_s))
     return attrs.evolve(timeouts, total_s=min(timeouts.total_s, left_s))

@@ -1,4 +1,7 @@
-"""Keeps the catalog up to date: lists the models of every synchronized channel, at the start and then regularly."""
+"""Keeps the catalog and the channels up to date, regularly.
+
+Lists the models of every synchronized channel, tests held channels again, and looks for local servers.
+"""
 
 import asyncio
 import random

@@ -203,6 +203,7 @@ class Attempt:
         once: the request uses a new connection and is never sent twice; see ``HttpRequest``.
         pending: the request was written, and the provider has neither rejected nor completely answered it. It may
             still be processed, or may have been processed before the attempt failed.
+        images: how many images the attempt has begun to request so far.
         timeouts: the channel's timeouts, or shorter ones while another channel could serve the request.
         cancelled: the error if the request was cancelled, else None. It precedes any other error of the attempt.
         abort_error: the error passed to ``abort``; None before.
@@ -368,7 +369,10 @@ class Attempt:
 
 @frozen
 class ProviderAccess:
-    """The address and credentials for a channel's requests. ``mark`` is an unguessable text."""
+    """The address and credentials for a channel's requests.
+
+    ``mark`` goes into the boundary of a form, and must be unguessable if there may be one.
+    """
 
     channel: Channel
     endpoint: Endpoint

@@ -256,8 +256,7 @@ async def add_key(request: AdminRequest) -> NewKeyView:
     """Create an API key. The answer is the only one that shows its secret.
 
     A member creates keys for its own account and need not name it. Their group is one of the account's groups, by
-    default
-    the first, and the gateway generates their secret.
+    default the first, and the gateway generates their secret.
     """
     fields = await read_change(request)
     return NewKeyView(**await request.services.auth.accounts.add_key(fields, request.actor))

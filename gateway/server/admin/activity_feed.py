@@ -158,7 +158,7 @@ def list_running(active: ActiveRequests, scope: int | None, now_s: float) -> lis
 def _build_running_request(
     call: ActiveRequest, now_s: float, node: str | None, *, with_details: bool
 ) -> RunningRequest:
-    """Return the request as JSON shows it. With ``with_details`` it has what only administrators see."""
+    """Describe a request as the API shows it. ``with_details`` adds what only administrators see."""
     ctx, inference = call.context, call.context.parsed
     return RunningRequest(
         id=ctx.id,

@@ -91,7 +91,7 @@ def _encode(header: str) -> bytes:
 
 @web.middleware
 async def finish_changes(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Run a change to its end even if the client disconnects.
+    """Run a change to its end even if the client disconnects. Its body may have ``MAX_CHANGE_BYTES``.
 
     Otherwise a broken connection could leave a key usable that is already disabled in the database.
     """

@@ -186,7 +186,7 @@ async def list_subjects(request: AdminRequest) -> list[LimitSubject]:
 
 @frozen
 class _SubjectReader:
-    """Reads what subjects have spent, with the names of accounts by id, and keys by id."""
+    """Reads what subjects have spent. ``accounts`` has the names of accounts, ``keys`` the fields of keys, by id."""
 
     spending: SpendingLimits
     counters: LimitCounters

@@ -44,7 +44,7 @@ _STEP: s.Schema = s.allow(
     },
 )
 StepField = Annotated[Mapping[str, Any], FieldSchema(_STEP)]
-"""A step in a request that changes a route. Fields that are left out have their defaults."""
+"""A step in an answer. Fields that are left out have their defaults."""
 
 
 @frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""Admin API: send a kept request again over another model, and compare the two answers."""
+"""Admin API: send a kept request again, to the same model or to another one, and compare the two answers."""
 
 from collections.abc import Sequence
 from contextlib import suppress

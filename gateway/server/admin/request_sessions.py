@@ -33,10 +33,9 @@ class RequestSession:
     """A session: requests that clients name as one conversation, or one run of an agent.
 
     `key` and `end_user` are those of its last request. `spent_usd` and the counts are of its stored requests; if
-    `partial` is true, of the latest 10,000 only.
-    `budget_left_usd` is its budget minus what is spent and what running requests have reserved; in a cluster, minus
-    what is set aside for its nodes. `running` are the active requests at all nodes that answer. `first_prompt_tokens`
-    and `last_prompt_tokens` are null if no provider has read a prompt.
+    `partial` is true, of the latest 10,000 only. `budget_left_usd` is its budget minus what is spent and what running
+    requests have reserved; in a cluster, minus what is set aside for its nodes. `running` are the active requests at
+    all nodes that answer. `first_prompt_tokens` and `last_prompt_tokens` are null if no provider has read a prompt.
     """
 
     id: str

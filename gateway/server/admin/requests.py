@@ -233,7 +233,7 @@ def _parse_operator_filter(request: AdminRequest, name: str) -> str | None:
 
 
 def build_row(stored_request: StoredRequest, actor: Actor, kind: type[R], **extra_fields: Any) -> R:
-    """Return what ``actor`` may see of a request."""
+    """Return what ``actor`` may see of a request, as the view ``kind``."""
     is_bound = stored_request.row.usage_source == "bound"
     hidden_fields = {} if actor.scope is None else {"channel": None, "tried": "", "served_model": ""}
     capped_fields = {"usage_capped": is_bound, "usage_implausible": is_bound}  # the second is the former name

@@ -99,7 +99,7 @@ class RouteExplainer:
         fallback: str | None = None,
         draft: Route | None = None,
     ) -> Explanation:
-        """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions.
+        """Explain where a request would be sent, and why not elsewhere. Without ``caller``, assume no restrictions.
 
         ``fallback``: the model of a last step after those of ``model``. ``draft``: a route that replaces the one of its
         name.
