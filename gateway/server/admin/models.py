@@ -127,7 +127,7 @@ def describe_models(request: AdminRequest, names: Collection[str]) -> Mapping[st
 def _build_views(
     request: AdminRequest, names: Collection[str] | None
 ) -> tuple[dict[str, ModelView], Mapping[str, Sequence[Offer]]]:
-    """Return the models and routes that the actor may see, and their offers, by name; only those of ``names``, if any."""
+    """Return the models and routes that the actor may see, and their offers, by name; all, or those of ``names``."""
     services, is_operator = request.services, request.actor.scope is None
     router = services.routing.router
     describer = router.find_describer()
