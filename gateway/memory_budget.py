@@ -34,7 +34,10 @@ class Loan:
         return self._budget.max_loan_bytes - self.held_bytes
 
     def take(self, size: int, description: str, param: str | None = None) -> None:
-        """Borrow ``size`` bytes. Raises ``RequestTooLarge``, or ``Overloaded`` if others have borrowed too much."""
+        """Borrow ``size`` bytes. ``description`` names what needs them, at the beginning of an error's message.
+
+        Raises ``RequestTooLarge`` beyond ``room``, or ``Overloaded`` if other requests have borrowed too much.
+        """
         budget = self._budget
         if size > self.room:
             needed_mib, limit_mib = -(-(self.held_bytes + size) // _MIB), budget.max_loan_bytes // _MIB

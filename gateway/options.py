@@ -45,7 +45,7 @@ class AppOptions:
         discover: whether to look for provider keys in ``environ`` and for model servers on this machine.
         declare: whether to write the accounts and keys of ``config`` to the database.
         demo_pace_s: pause between two words of the built-in demo.
-        task_pace: factor for the waits of image and video tasks: between polls, and before a repetition.
+        task_pace: factor for the waits of image tasks, video jobs and webhooks.
         cluster_times: the times of nodes; None: those of ``cluster.membership.times``.
         clock: Unix seconds.
         sources: the source of each setting, by path; None: every non-default value comes from the file.

@@ -242,7 +242,7 @@ def _ignore_reload() -> None:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the limit of open files to the hard limit; return the limit in effect."""
+    """Raise the limit of open files to the hard one, at most ``MAX_DESCRIPTORS``; return the limit in effect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     new_limit = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < new_limit:

@@ -93,7 +93,7 @@ class BufferedPassthrough:
         return b""
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
-        """Return nothing: the usual error event ends the stream."""
+        """Return no bytes: the usual error event ends the stream."""
         return b""
 
     def parse_usage(self) -> Usage:

@@ -15,7 +15,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class MediaCleanup:
-    """Deletes media that are too old, or more than the limit of bytes.
+    """Deletes media that are too old, and then the oldest ones until the others fit the limit of bytes.
 
     Args:
         find_rules: returns the current limits of age and size.

@@ -30,7 +30,7 @@ from gateway.routing.target import Attempt
 from gateway.upstream.interface import HttpClient
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
-"""Size of ten images of 4,000 x 4,000 pixels in base64."""
+"""Maximum size of a provider's answer: ten images of 4,000 x 4,000 pixels in base64."""
 MAX_FAILURES = 5
 """Consecutive failures allowed while a task is polled: one failed poll does not lose the task."""
 MAX_WAIT_S = 10.0

@@ -27,11 +27,11 @@ ALWAYS_EXPORTED = (
     ("", "refused", "overloaded"),
     ("", "failed", "internal_error"),
 )
-"""Errors that are reported as 0 before their first occurrence: a rate needs an earlier value."""
+"""Errors (channel, outcome, code) that are reported as 0 before they first occur: a rate needs an earlier value."""
 
 
 class Families(Collector):
-    """Families that have already been collected."""
+    """Gives families that were collected before to an encoder, which asks a collector for them."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families

@@ -1,7 +1,7 @@
 """Sums and histograms of finished requests for ``GET /metrics``.
 
-Each request costs its handler only one ``append``: ``Settlement`` puts the record in a queue. The job that stores
-records counts the queue after each commit, ``GET /metrics`` before it reads the sums.
+Handlers count nothing: ``Settlement`` puts the record of each request in a queue. The queue is counted by the job that
+stores records, after each commit, by ``GET /metrics``, before it reads the sums, and every ``COUNT_INTERVAL_S``.
 
 Labels are bounded. A client may send any model name, but only names in the price list and in channels become labels;
 all others become ``other``. Beyond ``MAX_LABEL_SETS``, a new combination is counted without its model and channel.
@@ -27,10 +27,9 @@ from gateway.observability.histogram import Histogram
 from gateway.routing.router import Router
 
 MAX_LABEL_SETS = 1_000
-"""Maximum of combinations of operation, model, channel and outcome. Each histogram has some 20 series per
-combination."""
+"""Maximum of combinations of operation, model, channel and outcome, and of those of channel, outcome and code."""
 MAX_LATENCIES = 250
-"""Maximum of combinations of operation, provider, model and error with their own histograms."""
+"""Maximum of combinations of operation, provider, model and error. Each of their histograms has some 20 series."""
 MAX_UNPRICED_MODELS = 50
 """Maximum of remembered models without a price: clients can invent model names."""
 OTHER_LABEL = "other"

@@ -173,7 +173,7 @@ class Provider:
         return match.group() if match else None
 
     def find_endpoint(self, wires: tuple[Wire, ...], model: str) -> Endpoint | None:
-        """Return the endpoint for the first of ``wires`` offered for ``model`` (provider name), or None."""
+        """Return the endpoint of the first of ``wires`` that serves ``model`` (provider name); None without one."""
         for wire in wires:
             for endpoint in self.endpoints:
                 if endpoint.wire == wire and endpoint.serves(model):

@@ -31,7 +31,10 @@ class ActiveRequest(Protocol):
         ...
 
     def cancel(self) -> bool:
-        """Cancel the request. Return False if it was cancelled before or has not begun. Raises ``Conflict`` if late."""
+        """Cancel the request; return False if it was cancelled before, or waits in its batch.
+
+        Raises ``Conflict`` if it is too late, because a video job is being submitted.
+        """
         ...
 
 

@@ -112,7 +112,7 @@ class CachedAnswers:
         return await self.store.delete(account_id=account_id, end_users=end_users, before_ms=before_ms)
 
     def delete_here(self, name: str) -> None:
-        """Delete the answers named in another node's notification."""
+        """Delete the answers that another node's notification ``name`` describes, in the background."""
         account_id, end_users, *before = orjson.loads(bytes.fromhex(name))
         self._note_deletion(account_id, end_users)
         before_ms = before[0] if before else None

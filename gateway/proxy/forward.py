@@ -124,7 +124,7 @@ async def _check_audio(response: HttpResponse, attempt: Attempt) -> None:
 def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnswer]:
     """Return a complete answer. Raises the errors of ``Proxy.with_failover``.
 
-    A number of tokens that no provider can count is estimated.
+    If tokens are to be counted and no provider can do it, the answer is the gateway's estimate.
     """
     if not ctx.target_list.targets:
         return _estimate(ctx.inference)  # no channel can count this model's tokens
@@ -237,7 +237,7 @@ async def stream(
 
 
 def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes]) -> None:
-    """Record the success of an attempt, and the facts about the answer in its first event, the last of ``received``."""
+    """Record the success of an attempt, and the answer's model and id, if the pieces ``received`` so far name them."""
     proxy.load_balancer.record_success(attempt.slot)
     if attempt.target.find_price is not None:
         attempt.answered = find_answering_model(b"".join(filter(None, received)))

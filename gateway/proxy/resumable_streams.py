@@ -15,7 +15,7 @@ STREAM_PREFIX = "st_"
 """Prefix of a stream's id. The hexadecimal digits of its request's id follow, and in a cluster ``.`` and a node's
 id."""
 MAX_STREAMS = 20_000
-"""Maximum number of kept streams. Beyond it, the oldest ended stream is forgotten."""
+"""Maximum number of kept streams. For one more, an ended stream of the key that has most is forgotten."""
 STREAMS_FORGOTTEN = "streams_forgotten"
 """The cluster notification to delete the streams of an account or of users."""
 _LAST_READ_S = 5.0
@@ -108,7 +108,7 @@ class ResumableStream:
 
     @property
     def end_user(self) -> str:
-        """For whom the request was made, as its row names it; empty if it names no end user."""
+        """The end user for whom the request was made, as the request log names them; empty without one."""
         if self.request is not None:
             return self.request.context.attribution.end_user
         return "" if self.record is None else self.record.end_user

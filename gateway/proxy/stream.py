@@ -78,8 +78,7 @@ class StreamTimeouts:
     def find_silence_s(self) -> float:
         """Return the seconds until the first comment, after which no other attempt is possible.
 
-        If the timeout of the first event is at most twice the usual time, the first comment waits until after that
-        timeout.
+        If the timeout of the first event is at most twice ``KEEPALIVE_AFTER_S``, the comment comes only after it.
         """
         first_s = self._timeouts.first_byte_s
         return KEEPALIVE_AFTER_S if first_s > 2 * KEEPALIVE_AFTER_S else max(KEEPALIVE_AFTER_S, first_s + 1)
@@ -204,7 +203,10 @@ class ProviderStream:
             self._answered(received)
 
     def detect(self, data: bytes) -> None:
-        """Detect from the first bytes whether an answer is a stream or JSON: the Content-Type is not reliable."""
+        """Detect from the first bytes whether an answer is a stream or JSON: the Content-Type is not reliable.
+
+        For JSON, ``transform`` is replaced. An answer that is neither, and is not declared a stream, sets its error.
+        """
         stripped_data = strip_beginning(data)
         if not stripped_data or self.open_whole is None:
             return

@@ -326,7 +326,7 @@ class ChannelState:
         return obstacle, min_wait_s
 
     def find_share(self, endpoint_key: EndpointKey, account_id: int, now_s: float, rules: BreakerSettings) -> float:
-        """Return the share of its usual requests that the channel should get while it warms up."""
+        """Return the share of its usual requests that the channel should get while it warms up; 1 if it does not."""
         share = self.breaker.share(now_s, rules)
         return min(share, self.circuits.find_share(endpoint_key, account_id, now_s, rules)) if self.circuits else share
 

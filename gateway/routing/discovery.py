@@ -33,7 +33,7 @@ def find_keyed_channels(environ: Mapping[str, str]) -> list[Channel]:
 
 
 def _find_address(provider: Provider, environ: Mapping[str, str]) -> str | None:
-    """Return the address for a key from the environment; None if there is none, or if its variable is no usable URL.
+    """Return the address for a key from the environment; None without one, or if the address variable is no usable URL.
 
     The key belongs to the server that the variable names: the provider's own address must not get it instead.
     """

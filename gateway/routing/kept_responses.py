@@ -236,8 +236,8 @@ class KeptResponses:
     ) -> list[KeptResponse]:
         """Load ``responses``; return none of them if one cannot be decrypted.
 
-        Their memory is borrowed first, unless ``taken`` says that it is borrowed already. Unknown sizes of old rows are
-        corrected once known. Raises ``RequestTooLarge``, ``Overloaded``.
+        Their memory is borrowed first, unless ``taken`` says that it is borrowed already. For old rows of unknown size
+        as much as possible is borrowed, and corrected after loading. Raises ``RequestTooLarge``, ``Overloaded``.
         """
         if not taken:
             _borrow_memory(loan, responses, "The response", "id", items=items)

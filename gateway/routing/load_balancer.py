@@ -124,7 +124,7 @@ class LoadBalancer:
 
     @property
     def remembers_failures(self) -> bool:
-        """Whether a circuit breaker is not closed, or has failures that count still."""
+        """Whether a circuit breaker is not closed, or has failures that still count."""
         return any(
             state.breaker.state != "closed" or state.circuits or any(key.circuits for key in state.keys)
             for state in self.channels.values()

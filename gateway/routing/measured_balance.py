@@ -76,7 +76,10 @@ class MeasuredBalance:
         now_s: float,
         streams: bool,
     ) -> Target | None:
-        """Choose a target by ``balance``; None without candidates. ``rng`` has two random numbers from 0 to below 1."""
+        """Choose a target by ``balance``, and remember it as the last one of its model. Return None without candidates.
+
+        ``rng`` has two random numbers from 0 to below 1.
+        """
         if not candidates:
             return None
         last_key = balance, candidates[0].item.endpoint_key[1]

@@ -14,7 +14,11 @@ from gateway.wording import did_you_mean
 
 @attrs.define
 class SyncStatus:
-    """The state of a channel's model listing (Unix seconds). ``changed_s``: when models were last added or removed."""
+    """What the last listings of a channel's models have brought.
+
+    ``at_s`` is when the models were last listed, and ``changed_s`` when the ``added`` and ``removed`` ones were, in
+    Unix seconds. ``error`` is why the last attempt failed; None if it succeeded.
+    """
 
     at_s: int | None = None
     error: str | None = None

@@ -55,7 +55,10 @@ def keep_allowing(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> 
 
 
 def find_refused_variant(channel: Channel, provider: Provider, upstream_model: str) -> str | None:
-    """Return the variant in a model's name that changes the price without being declared or allowed, or None."""
+    """Return the variant in a model's name that changes the price; None if there is none, or the channel allows it.
+
+    A channel that declares the model by this name allows the variant.
+    """
     variant = provider.find_variant(upstream_model)
     if (
         variant is None

@@ -39,7 +39,7 @@ class PricingPolicy:
 
     ``groups`` are the price multipliers of groups, in parts per million; a missing group pays the full price.
     ``unpriced`` is the treatment of models without a price. ``limited_keys`` are the names of the keys whose spending
-    is limited by a ``[[limit]]``; empty for all keys, None for none.
+    a ``[[limit]]`` counts; empty for all keys, None for none.
     """
 
     prices: PriceList = attrs.field(factory=PriceList)
@@ -48,7 +48,7 @@ class PricingPolicy:
     limited_keys: frozenset[str] | None = None
 
     def find_price(self, model: str, upstream_model: str, provider: str) -> Price | None:
-        """Return the price of ``upstream_model``, the provider's name of ``model``, or else the price of ``model``."""
+        """Return the price of ``upstream_model``, the provider's name of ``model``, else that of ``model``; None without."""
         return self.prices.find(upstream_model, provider) or self.prices.find(model, provider)
 
     def find_multiplier(self, group: str | None) -> int:

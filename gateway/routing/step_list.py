@@ -517,9 +517,9 @@ def find_traits(inference: InferenceRequest) -> RequestTraits:
 
 
 def draw_models(targets: Sequence[Target], affinity_key: str | None, rng: float) -> list[Target]:
-    """Order the models of each step for one request by their weights. ``rng`` is a random number from 0 to below 1.
+    """Draw by their weights in which order a request tries the models of each step; return the targets with that rank.
 
-    Requests with the same ``affinity_key`` get the same order. A step with one model keeps its rank.
+    ``rng`` is a random number from 0 to below 1. Requests with the same ``affinity_key`` get the same order.
     """
     if not targets:
         return []

@@ -348,7 +348,7 @@ class TargetList:
         return any(obstacle is None or obstacle[0] not in FAILURE_OBSTACLES for obstacle in obstacles)
 
     def keep_conversation(self, affinity: "Conversation", name: str) -> None:
-        """Prefer the target that answered the conversation last. ``name`` is the conversation's, for the hash."""
+        """Prefer the target that answered the conversation last. ``name`` names the conversation in the affinity key."""
         self.affinity = affinity
         if affinity.continues:
             self._affinity_key = name
@@ -481,7 +481,7 @@ class TargetList:
         return attempt
 
     def _find_limit(self, target: Target) -> int:
-        """Return the maximum output tokens that the provider or the configuration named for the model; 0 if none."""
+        """Return the lower of the output limits that provider and configuration name for the model; 0 without one."""
         lowered, configured_tokens = self._lowered, target.limits.configured_output_tokens
         if lowered is not None and lowered.state is target.state and lowered.model == target.model:
             named_tokens = self._limit

@@ -1,4 +1,4 @@
-"""Admin API: the cache of answers."""
+"""Admin API: the cache of answers. Also the deletion of cached answers and kept streams, for other operations."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Mapping

@@ -140,7 +140,7 @@ def _find_names(catalog: ModelCatalog, model: str | None) -> Collection[str] | N
 
 
 async def build_views(services: Services, wanted_names: Collection[str] | None = None) -> list[ChannelView]:
-    """Describe all channels, or those of the names."""
+    """Describe all channels, or those of ``wanted_names``, with their live state at this node."""
     names, routing = await services.auth.accounts.name_accounts(), services.routing
     return [
         build_channel_view(channel, routing.catalog, routing.load_balancer, names)
@@ -150,7 +150,7 @@ async def build_views(services: Services, wanted_names: Collection[str] | None =
 
 
 async def build_view(services: Services, channel: Channel) -> ChannelView:
-    """Describe a channel."""
+    """Describe a channel with its live state at this node."""
     names, routing = await services.auth.accounts.name_accounts(), services.routing
     return build_channel_view(channel, routing.catalog, routing.load_balancer, names)
 

@@ -1,4 +1,4 @@
-"""Admin API: everything that the charts of one page show, from stored sums."""
+"""Admin API: everything that the charts of one page show, from stored sums or, where there are none, from the rows."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
@@ -41,10 +41,10 @@ _STEPS: Mapping[str, int] = {
 MINUTE_STEPS = ("minute", "5minutes")
 """The steps that are summed from the rows, because no sums of them are stored."""
 _MINUTES_BY_MINUTE, _MINUTES_BY_FIVE = 90, 360
-"""The longest periods, in minutes, that are shown by 1 and by 5 minutes, if their requests are stored."""
+"""The longest periods, in minutes, whose default step is 1 or 5 minutes, if their requests are stored."""
 _DAYS_SHOWN = 7
 _HOURS_BY_HOUR = 72
-"""The longest period, in hours, that is shown by hour."""
+"""The longest period, in hours, whose default step is an hour."""
 _MAX_BUCKETS = 800
 _MAX_SERIES = 5
 _MAX_CAUSES = 5
@@ -176,7 +176,10 @@ class _Selection:
 
 @frozen(kw_only=True)
 class _Numbers:
-    """What the charts of a period show. ``speeds`` is None for a selection that has no histograms."""
+    """What the charts of a period show. ``speeds`` is None for a selection that has no histograms.
+
+    ``are_from_rows``: the speeds are measured from the rows, not from stored histograms.
+    """
 
     series: TrafficSeries
     causes: TrafficSeries
