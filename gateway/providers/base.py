@@ -186,7 +186,10 @@ class Provider:
     def build_request(
         self, channel: Channel, endpoint: Endpoint, request: EndpointRequest, *, model: str, key: str, now_s: int = 0
     ) -> HttpRequest:
-        """Build a request, signed at ``now_s`` (Unix seconds). Headers of the channel override the gateway's."""
+        """Build a request, signed at ``now_s`` (Unix seconds). Headers of the channel override the gateway's.
+
+        Raises ``ProviderAuthError`` for an unusable key, ``UnsupportedByProvider`` for a body that cannot be signed.
+        """
         request_headers = {
             "Content-Type": request.media_type,
             "Accept": request.accept,

@@ -1,8 +1,8 @@
 """Fan-out: several requests to one channel for one client request with several choices (``n``).
 
 The requests form one attempt with one reservation, one charge and one outcome: if one of them fails, all end. Each
-request takes a slot of the channel's ``max_concurrency``. Complete answers wait for a free slot. Streams are merged, so
-all have to run at the same time, even without a free slot.
+request takes a place of the channel's ``max_concurrency``. Complete answers wait for a free place. Streams are merged,
+so all have to run at the same time, even without a free place.
 """
 
 import asyncio

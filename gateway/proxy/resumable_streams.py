@@ -115,7 +115,7 @@ class ResumableStream:
 
     @property
     def settled_record(self) -> RequestRecord | None:
-        """The request's record as soon as it is settled, which may be before a slow client has the last events."""
+        """The request's record once it is settled, maybe before a slow client has the last events; None before that."""
         return self.record if self.request is None else self.request.context.record
 
     def note_end(self, record: RequestRecord | None) -> None:

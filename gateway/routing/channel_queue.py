@@ -37,7 +37,7 @@ class Ticket:
 
     Attributes:
         endpoint_key: API format and model, by the provider's name.
-        is_batch: the request is a line of a batch, and waits behind all others.
+        is_batch: the request is a line of a batch, and waits behind all others until it has waited long.
         entered_at: when the request began to wait, in seconds of the queue's clock; a return to the queue keeps it.
         wake: called when the request has got its place, or should look for another channel.
         granted: the request has got its place, which the channel counts as taken.

@@ -459,7 +459,8 @@ class ChannelSlot:
         generation: the generation of the channel's breaker at the start; ``key_generation`` that of the key's.
         insisting: the channel is used despite its failures, and the attempt is no trial.
         started: the channel's circuits at the start; ``key_started`` those of the key.
-        streak: the failures in a row before the provider answered; None if it has not answered.
+        streak: the failures in a row before the provider answered, of all accounts and of this one; None if it has not
+            answered.
         places: the number of places taken of the channel's concurrency.
         first_byte_ms: the value for the statistics; None: the attempt does not count.
         shared: the limits shared with other gateways, if any; ``permits`` are the slot's permits there.

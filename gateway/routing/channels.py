@@ -410,7 +410,10 @@ class ChannelService:
             log.info("channel_released", channel=channel.name, reason="its provider answered")
 
     async def _put_held(self, new_channel: Channel, channel: Channel) -> bool:
-        """Store a held channel's new state. Return False if the channel was changed meanwhile."""
+        """Store a held channel's new state. Return False if the channel was changed here meanwhile.
+
+        Raises ``NotFound`` or ``Conflict`` if another node has deleted or changed it.
+        """
         async with self._changing:
             if self._catalog.find_channel(channel.name) != channel:
                 return False

@@ -48,7 +48,10 @@ class PricingPolicy:
     limited_keys: frozenset[str] | None = None
 
     def find_price(self, model: str, upstream_model: str, provider: str) -> Price | None:
-        """Return the price of ``upstream_model``, the provider's name of ``model``, else that of ``model``; None without."""
+        """Return the price of ``upstream_model``, the provider's name of ``model``, or else the price of ``model``.
+
+        None if neither has one.
+        """
         return self.prices.find(upstream_model, provider) or self.prices.find(model, provider)
 
     def find_multiplier(self, group: str | None) -> int:

@@ -314,7 +314,10 @@ class Attempt:
         return body
 
     def build_request(self, inference: InferenceRequest, packed: Packed | None = None) -> HttpRequest:
-        """Build the request to the provider; ``packed`` comes from ``pack_aside``. Raises ``UnsupportedByProvider``."""
+        """Build the request to the provider; ``packed`` comes from ``pack_aside``.
+
+        Raises ``UnsupportedByProvider``, and ``ProviderAuthError`` for an unusable key.
+        """
         endpoint, translator = self.target.endpoint, self.translator
         build = (
             self._build_limited_body if self.output_limit else translator.write_body
@@ -351,7 +354,7 @@ class Attempt:
         )
 
     def build_provider_request(self, provider_request: ProviderRequest) -> HttpRequest:
-        """Build one of the requests for images or a video. Raises ``UnsupportedByProvider``."""
+        """Build one of the requests for images or a video. Raises ``UnsupportedByProvider``, ``ProviderAuthError``."""
         http_request = self.access.build_request(
             provider_request,
             self.identity.now_s,
@@ -383,7 +386,7 @@ class ProviderAccess:
     def build_request(self, provider_request: ProviderRequest, now_s: int, *, once: bool = False) -> HttpRequest:
         """Build a request at ``now_s`` (Unix s). If ``once`` is true, it is sent at most once.
 
-        Raises ``UnsupportedByProvider``.
+        Raises ``UnsupportedByProvider``, ``ProviderAuthError``.
         """
         endpoint_request = NO_BODY
         if (body := provider_request.body) is not None:

@@ -348,7 +348,7 @@ class TargetList:
         return any(obstacle is None or obstacle[0] not in FAILURE_OBSTACLES for obstacle in obstacles)
 
     def keep_conversation(self, affinity: "Conversation", name: str) -> None:
-        """Prefer the target that answered the conversation last. ``name`` names the conversation in the affinity key."""
+        """Prefer the target that answered the conversation last. ``name`` is the affinity key of a continued one."""
         self.affinity = affinity
         if affinity.continues:
             self._affinity_key = name

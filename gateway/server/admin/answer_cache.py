@@ -137,7 +137,10 @@ async def forget_account(services: Services, account_id: int) -> None:
 
 
 def forget_streams(services: Services, account_id: int | None, end_users: Collection[str] | None) -> None:
-    """Delete the kept streams of an account or of users on all nodes, also those that wait for the next process."""
+    """Delete the kept streams of an account or of users on all nodes.
+
+    Streams that wait on this disk for the next process are deleted, whosever they are.
+    """
     services.open_streams().forget_streams(account_id, end_users)
     if (node := services.storage.node) is not None:
         users = None if end_users is None else sorted(end_users)

@@ -126,8 +126,8 @@ async def delete_kept(
 ) -> tuple[DeletedBodies, int, StoreUnavailable | None]:
     """Delete bodies, and the cached answers that may have the same texts.
 
-    Return the deleted bodies, the number of deleted answers, and the error of a failed deletion, which does not stop
-    the other one. Hidden bodies that could not be erased are erased later.
+    Return the deleted bodies, the number of deleted answers, and the error of a failed deletion or None. A failed one
+    does not stop the other one. Hidden bodies that could not be erased are erased later.
     """
     failure, bodies, answers = None, DeletedBodies(0), 0
     try:

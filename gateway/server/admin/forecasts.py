@@ -84,7 +84,7 @@ async def list_forecasts(request: AdminRequest) -> ForecastReport:
 
 
 async def _list_owners(request: AdminRequest) -> dict[str, Account | ApiKey]:
-    """Return the accounts and keys that were asked for, by ``key account/name`` and ``account name``."""
+    """Return the requested accounts and keys by ``account NAME`` and ``key ACCOUNT/NAME``. Raises ``NotFound``."""
     register = request.services.auth.accounts.register
     account_id, key_id = await parse_account(request), parse_number(request.query, "key")
     asked_key = None if key_id is None else await register.get_key(key_id, request.actor)

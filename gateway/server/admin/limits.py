@@ -197,7 +197,7 @@ class _SubjectReader:
     async def list_subjects(
         self, limit: Limit, count: int, account_id: int | None = None, text: str = ""
     ) -> list[LimitSubject]:
-        """Return the ``count`` subjects with the highest spending, of one account or all, whose names have ``text``."""
+        """Return the ``count`` subjects that have spent most, of one account or all, whose names contain ``text``."""
         owner_ids = None if account_id is None and not text else self._list_owners(limit, account_id, text.casefold())
         choice = choose_subjects(limit, owner_ids, account_id, text)
         account_ids = None if account_id is None else [account_id]

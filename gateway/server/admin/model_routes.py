@@ -1,4 +1,4 @@
-"""Admin API: routes, which are names with steps that clients use as models."""
+"""Admin API: routes, which are names that clients use as models, each with the steps of its requests."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Admin API: models and their prices."""
+"""Admin API: models and routes, what they can do, and their prices."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Admin API: the nodes of a cluster."""
+"""Admin API: the nodes of a cluster, and the changes that its database has lost in a failover."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

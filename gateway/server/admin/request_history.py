@@ -20,7 +20,7 @@ from gateway.storage.traffic import TrafficRepository
 PAGE_ROWS = 200
 """Rows of an export held in memory at a time."""
 MIN_ID_DIGITS = 4
-"""Minimum length of the beginning of an id."""
+"""Minimum number of digits in the beginning of an id by which a request can be named."""
 _HEX = frozenset("0123456789abcdef")
 MAX_EXPORTED_ROWS = 1_000_000
 SESSION_CHECK_S = 10.0

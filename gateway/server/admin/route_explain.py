@@ -1,4 +1,4 @@
-"""Explain routing without side effects: channels that would serve a request, reasons of others, prices and quotas."""
+"""Explain routing without side effects: which channels would serve a request, why others not, prices and quotas."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -304,7 +304,7 @@ class _ChannelStatus:
 
     @classmethod
     def of(cls, target: Target, account_id: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
-        """Return the current state. Account 0 (no account) gets the state that the latest request observed."""
+        """Return the current state. Without an account (0), it is that of an account whose requests fail, if any."""
         state, now = target.state, load_balancer.now
         account_id = account_id or state.find_affected_account(target.endpoint_key)
         obstacle = state.find_obstacle(target.endpoint_key, account_id, now)
