@@ -61,8 +61,8 @@ def sign_request(
         date_header["X-Amz-Security-Token"] = credentials.session_token
     parts = urlsplit(url)
     signed_headers = {"host": _find_host(parts)}
-    sent_headers = ((name.lower(), " ".join(value.split())) for name, value in (headers | date_header).items())
-    signed_headers |= {name: value for name, value in sent_headers if name not in _UNSIGNED_HEADERS}
+    canonical_headers = ((name.lower(), " ".join(value.split())) for name, value in (headers | date_header).items())
+    signed_headers |= {name: value for name, value in canonical_headers if name not in _UNSIGNED_HEADERS}
     names = ";".join(sorted(signed_headers))
     canonical = "\n".join(
         (

@@ -264,7 +264,7 @@ async def _estimate(inference: InferenceRequest) -> ProviderAnswer:
 
 
 def _parse_large(translator: Translator, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-    """Parse a large answer with ``Translator.parse_answer``, unless it has more JSON values than any answer needs."""
+    """Parse a large answer. Raises ``ProviderBadResponse``, also for more JSON values than any answer needs."""
     check_parts(raw)
     return translator.parse_answer(raw, secrets)
 

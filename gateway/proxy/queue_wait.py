@@ -73,7 +73,7 @@ class QueueWait:
     def _enter(self) -> float:
         """Enter the queue of every channel at which the request may wait, and return the end of the shortest wait."""
         caller, targets, now = self._ctx.caller, self._ctx.target_list, self._load_balancer.now
-        until = now + targets.find_wait_s()
+        earliest_end_at = now + targets.find_wait_s()
         self._woken.clear()
         for target in targets.list_queued_targets():
             channel = target.channel
@@ -86,13 +86,13 @@ class QueueWait:
             self._tickets[ticket] = target
             if self._load_balancer.enter_queue(target.state, ticket):
                 ends_at = min(entered_at + channel.queue.wait_s, self._started_at + channel.timeouts.total_s)
-                until = min(until, ends_at)
+                earliest_end_at = min(earliest_end_at, ends_at)
             else:
                 del self._tickets[ticket]
-        return until
+        return earliest_end_at
 
     async def _await_place(self, ends_at: float) -> None:
-        """Wait for a place until ``ends_at``, or until the tickets are dismissed or another channel is free."""
+        """Wait for a place earliest_end_at ``ends_at``, or earliest_end_at the tickets are dismissed or another channel is free."""
         targets = self._ctx.target_list
         while (
             not self._woken.is_set() and (left_s := ends_at - self._load_balancer.now) > 0 and not targets.is_any_free

@@ -296,7 +296,10 @@ class LoadBalancer:
         slot.state.dismiss_blocked(self._clock())
 
     def note_probe_answered(self, state: ChannelState, generation: int) -> None:
-        """Record a successful probe that began in ``generation`` of the channel's circuit breaker."""
+        """Record a successful probe that began in ``generation`` of the channel's circuit breaker.
+
+        The breaker recovers if it is still open since then. After failed probes the cooldowns of models end, too.
+        """
         now_s = state.probed_at = self._clock()
         if state.breaker.state == "open" and state.breaker.generation == generation:
             state.breaker.recover(now_s)
@@ -404,9 +407,9 @@ class LoadBalancer:
 
     def _limit_key(self, slot: ChannelSlot, error: ProviderError) -> None:
         now_s, rules, model = self._clock(), self.settings.rules, slot.endpoint_key[1]
-        wait = min(error.provider_retry_after_s or rules.cooldown_s, rules.max_cooldown_s)
-        slot.key.record_limit(model, slot.account_id, now_s + wait, now_s)
-        log.warning("key_limited", channel=slot.state.channel.name, model=model, cooldown_s=round(wait, 1))
+        wait_s = min(error.provider_retry_after_s or rules.cooldown_s, rules.max_cooldown_s)
+        slot.key.record_limit(model, slot.account_id, now_s + wait_s, now_s)
+        log.warning("key_limited", channel=slot.state.channel.name, model=model, cooldown_s=round(wait_s, 1))
 
     def _record_key_refused(self, slot: ChannelSlot, error: ProviderError) -> None:
         rules, key = self.settings.rules, slot.key

@@ -96,7 +96,7 @@ class MeasuredBalance:
         return target
 
     def find_last(self, balance: BalanceStrategy, target: Target) -> str | None:
-        """Return the channel that got the last request for the model of ``target``; None if that is not known."""
+        """Return the name of the channel that got the last request for the model of ``target``; None if unknown."""
         return self._last.get((balance, target.endpoint_key[1]))
 
 

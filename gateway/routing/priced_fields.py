@@ -25,7 +25,7 @@ from gateway.routing.target import Target
 _THREADS_PREFIX = "message-threads-"
 """Prefix of the Anthropic features that store a conversation at Anthropic. A client can continue without them by
 sending all messages."""
-_BUILT_FORMAT_PREFIXES = frozenset(
+_REBUILT_BODY_PREFIXES = frozenset(
     {"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine", "luma"}
 )
 """API formats, by prefix, whose bodies the gateway builds itself, so unknown fields are not sent."""
@@ -118,7 +118,7 @@ def _check_target(
     wire, fields = target.endpoint.wire, PROVIDERS[target.channel.provider].priced_fields
     is_passed_on = inference.operation == "generate_content" and wire == "gemini_generate"
     if is_translated(inference.operation, wire) or (
-        wire.partition("_")[0] in _BUILT_FORMAT_PREFIXES and not is_passed_on
+        wire.partition("_")[0] in _REBUILT_BODY_PREFIXES and not is_passed_on
     ):
         return target
     if inference.features and BETA_HEADER in fields:

@@ -31,7 +31,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class ResponseOwners:
-    """Finds the owner of each response, item, container or recording stored at a provider.
+    """Finds and records the owner of each response, item, container or recording stored at a provider.
 
     ``clock`` returns Unix seconds. ``pauses_s`` are the waits before each further lookup of an unknown id, because
     another node may be storing it.

@@ -275,8 +275,8 @@ class StepList(TargetList):
         self.balance = step.balance
         if step.balance not in {None, "weight"}:
             return super()._pick(targets)
-        first = min(get_place(target).rank for target in targets)
-        return super()._pick([target for target in targets if get_place(target).rank == first])
+        lowest_rank = min(get_place(target).rank for target in targets)
+        return super()._pick([target for target in targets if get_place(target).rank == lowest_rank])
 
     def _is_open(self, target: Target) -> bool:
         return get_place(target).step == self._step and super()._is_open(target)

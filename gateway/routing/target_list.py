@@ -500,20 +500,20 @@ class TargetList:
     def _find_reason(self) -> errors.NoHealthyChannel:
         """Return the error for a request that no channel takes now: 429 if all are rate limited, otherwise 503."""
         now_s = self.load_balancer.now
-        waits, obstacles = [], set()
+        waits_s, obstacles = [], set()
         for target in self.targets:
             obstacle = target.state.find_obstacle(target.endpoint_key, self.account_id, now_s)
             if obstacle is not None:
                 obstacles.add(obstacle[0])
                 insisting_s = self._find_insisting_s(target)
-                waits.append(obstacle[1] if insisting_s is None else min(obstacle[1], insisting_s))
-        wait = min(max(math.ceil(min(waits, default=1.0)), 1), _MAX_RETRY_AFTER_S)
+                waits_s.append(obstacle[1] if insisting_s is None else min(obstacle[1], insisting_s))
+        wait_s = min(max(math.ceil(min(waits_s, default=1.0)), 1), _MAX_RETRY_AFTER_S)
         channels = f"Every channel that serves the model {self._inference.model!r}"
         if obstacles and obstacles <= RATE_LIMITS:
             return errors.ChannelsRateLimited(
-                f"{channels} is waiting for a rate limit; retry in {wait} s", retry_after_s=wait
+                f"{channels} is waiting for a rate limit; retry in {wait_s} s", retry_after_s=wait_s
             )
-        return errors.NoHealthyChannel(f"{channels} is cooling down or full", retry_after_s=wait)
+        return errors.NoHealthyChannel(f"{channels} is cooling down or full", retry_after_s=wait_s)
 
 
 def _find_other_endpoint(target: Target, inference: InferenceRequest) -> Target | None:

@@ -54,7 +54,10 @@ class DeletedInForce(Deleted):
 
 
 def write_answer(answer: Any) -> dict[str, Any]:
-    """Return the fields of an attrs object (orjson's ``default`` hook). Raises ``TypeError`` for other objects."""
+    """Return the fields of an attrs object, without those that are left out if None; a ``default`` hook of orjson.
+
+    Raises ``TypeError`` for other objects.
+    """
     kind: Any = type(answer)
     names, omitted = _list_names(kind)
     return {name: value for name in names if (value := getattr(answer, name)) is not None or name not in omitted}

@@ -48,7 +48,7 @@ class ExportFormat:
 
 
 def format_csv(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Format lines of RFC 4180.
+    """Format rows as CSV (RFC 4180).
 
     A text that begins like a formula gets an apostrophe before it. Otherwise a spreadsheet would run a formula that a
     client has put into the name of a model (OWASP, "CSV Injection").

@@ -94,7 +94,7 @@ class RequestHistory:
 
     @contextmanager
     def exporting(self, account_id: int | None) -> Iterator[None]:
-        """Count an export of one account, or of all (None), until the block ends. Raises ``RateLimited``."""
+        """Count an export of one account, or of all (None), until the block ends. Raises ``RateLimited`` for a third one."""
         if self._export_counts[account_id] >= MAX_EXPORTS:
             raise RateLimited(f"{MAX_EXPORTS} exports are under way already", retry_after_s=30)
         self._export_counts[account_id] += 1

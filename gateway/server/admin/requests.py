@@ -222,7 +222,7 @@ def _parse_flag(query: Mapping[str, str], name: str) -> bool | None:
 
 
 def parse_channel(request: AdminRequest) -> str | None:
-    """Return the requested channel, or None. Raises ``Forbidden`` for a member: only operators see the channels."""
+    """Return the requested channel, or None. Raises ``Forbidden`` for a member: only administrators see channels."""
     return _parse_operator_filter(request, "channel")
 
 
