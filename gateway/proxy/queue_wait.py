@@ -92,7 +92,7 @@ class QueueWait:
         return earliest_end_at
 
     async def _await_place(self, ends_at: float) -> None:
-        """Wait for a place earliest_end_at ``ends_at``, or earliest_end_at the tickets are dismissed or another channel is free."""
+        """Wait for a place until ``ends_at``, or until the tickets are dismissed or another channel is free."""
         targets = self._ctx.target_list
         while (
             not self._woken.is_set() and (left_s := ends_at - self._load_balancer.now) > 0 and not targets.is_any_free
