@@ -94,7 +94,10 @@ class RequestHistory:
 
     @contextmanager
     def exporting(self, account_id: int | None) -> Iterator[None]:
-        """Count an export of one account, or of all (None), while the block runs. Raises ``RateLimited`` for a third."""
+        """Count an export of one account, or of all (None), until the block ends.
+
+        Raises ``RateLimited`` if ``MAX_EXPORTS`` of them run already.
+        """
         if self._export_counts[account_id] >= MAX_EXPORTS:
             raise RateLimited(f"{MAX_EXPORTS} exports are under way already", retry_after_s=30)
         self._export_counts[account_id] += 1
