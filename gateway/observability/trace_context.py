@@ -96,7 +96,7 @@ def open_trace(context: RequestContext, headers: Mapping[str, str], ratio: float
         if len(state) > MAX_STATE_CHARS or not _PRINTABLE.match(state):
             state = ""
         return RequestTrace(trace_id, make_id(64), context, parent_id, sampled, state)
-    if random.random() >= ratio:  # noqa: S311 - as above
+    if random.random() >= ratio:  # noqa: S311 - no secret
         return None
     return RequestTrace(make_id(128), make_id(64), context)
 

@@ -268,7 +268,10 @@ class StepList(TargetList):
         raise self._find_reason()
 
     def _pick(self, targets: Sequence[Target]) -> Target:
-        """Choose the conversation's home, or else among the targets of the model that this request tries first."""
+        """Choose the conversation's home, or else among the targets of the model that this request tries first.
+
+        A step that balances by measurement chooses among the targets of all its models.
+        """
         if self.affinity is not None and (home := self.affinity.find_target(targets)) is not None:
             return home
         step = self.route.steps[get_place(targets[0]).step]
@@ -418,7 +421,11 @@ def make_step_list(
     affinity_key: str | None,
     graded: bool,
 ) -> TargetList:
-    """Return the list of ``targets`` whose steps take the request. Raises ``InvalidRequest`` if no step can."""
+    """Return the target list of a request for ``route``, from those of ``targets`` whose steps take the request.
+
+    It is empty if tokens are to be counted and no step can: the gateway estimates. Raises ``InvalidRequest`` for any
+    other request that no step can serve.
+    """
     step = route.steps[0]
     # One way needs no choice of a step.
     if len(route.steps) == len(step.models) == 1 and step.condition is ANY_REQUEST and route.deadline_s is None:

@@ -218,7 +218,8 @@ class Attempt:
         affinity: where the request's conversation was answered before: nowhere (``new``), here (``kept``) or elsewhere
             (``moved``); empty without a conversation, or for a first message that was sent before.
         error_body: what the provider answered to a failed attempt; empty if nothing.
-        output_limit: the provider's known maximum of output tokens; 0 if it is unknown or the request stays below.
+        output_limit: the maximum of output tokens that the provider or the configuration has named for the model; 0
+            if there is none, or the request stays below.
         performance: the measurements to which the answer is added; None: it is not measured.
     """
 

@@ -359,7 +359,7 @@ class TargetList:
 
     @property
     def is_open(self) -> bool:
-        """Whether another attempt can be made, on an untried channel or on the same one again."""
+        """Whether another attempt can be made: on an untried channel, on the same one, or after a wait in a queue."""
         return (
             self._next_target is not None or any(map(self._is_open, self.targets)) or bool(self.list_queued_targets())
         )
