@@ -31,7 +31,7 @@ class DrainService:
         """Drain an attempt whose client has disconnected. Return None if there are too many drains.
 
         ``total_s`` is the channel's total timeout. ``first_byte_at`` is the loop time at which the client was sent the
-        first byte, or None before that. With ``whole``, only ``total_s`` limits the drain, not ``longest_s``.
+        first byte, or None before that. With ``whole``, ``longest_s`` does not apply.
         """
         if len(self.attempts) >= self.max_drains:
             return None

@@ -134,7 +134,7 @@ class Proxy:
 
         Draining is impossible if no provider is processing the request, if some of its images have not been requested
         yet, if the streams are being aborted, or if there are too many drains. With ``whole``, only the channel's total
-        timeout applies.
+        timeout limits the time.
         """
         attempt = self._find_attempt(ctx)
         if attempt is None or not attempt.pending or self.broken_off:

@@ -137,7 +137,7 @@ class KeptResponses:
     ) -> tuple[InferenceRequest, Turn]:
         """Return the request with the conversation up to ``before`` prepended to its input, and its own addition.
 
-        Raises ``NotFound`` if an earlier response is missing, ``RequestTooLarge``, ``Overloaded``.
+        Raises ``NotFound`` if a response is missing or unreadable, ``RequestTooLarge``, ``Overloaded``.
         """
         loan = self._budget.lend(borrower)
         items, number = await self._load_conversation(before, loan, "previous_response_id", whole=True)
@@ -333,7 +333,7 @@ def _find_memory(response: KeptResponse, *, items: bool) -> int | None:
 
 
 def _borrow_memory(loan: Loan, responses: Sequence[KeptResponse], subject: str, param: str, *, items: bool) -> None:
-    """Borrow the memory that ``responses`` need, as far as it is known."""
+    """Borrow the memory that ``responses`` need, as far as known. Raises ``RequestTooLarge``, ``Overloaded``."""
     loan.take(sum(_find_memory(response, items=items) or 0 for response in responses), subject, param)
 
 
