@@ -41,7 +41,7 @@ class CachePlan:
 
 
 def compute_source(target: Target) -> str:
-    """Return what identifies the origin of an answer: a change of channel, model or route makes another one."""
+    """Return the digest of an answer's origin, which differs after a change of the channel, the model or the route."""
     channel, place = target.channel, target.place
     origin = (
         (channel.name, channel.id, channel.provider, channel.base_url, channel.headers, channel.allow_fields),
@@ -55,7 +55,7 @@ class AnswerRecorder:
     """Takes the provider's answer to a request, to keep it and to give it to those who wait for it.
 
     Args:
-        flight: the requests that wait for the answer; None if they wait for that to another request.
+        flight: the requests that wait for the answer; None if they wait for the answer to another request.
 
     Attributes:
         is_whole: whether the answer was successful, and is whole once it has been sent.
@@ -114,7 +114,7 @@ class AnswerRecorder:
             self._deliver(b"".join(self._pieces))
 
     def drop_bodies_of(self, end_user: str) -> None:
-        """Keep nothing if the request is now made for ``end_user``, the name of a forgotten user."""
+        """Keep nothing if the request now has the end user ``end_user``, the new name of a user who was forgotten."""
         if self._ctx.attribution.end_user == end_user:
             self._drop()
 

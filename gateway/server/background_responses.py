@@ -1,4 +1,4 @@
-"""Background responses of the Responses API. The gateway runs them itself, even if the provider could.
+"""Background responses of the Responses API. Without a stream the gateway runs them itself, even if the provider could.
 
 A provider reports the usage of a background response only when a client retrieves it, and clients need not do that. The
 provider therefore gets an ordinary request, and the client gets a queued response to poll. If the gateway stops

@@ -96,7 +96,10 @@ def _concerns(row: AuditRow, account_id: int | None) -> bool:
 
 
 def _describe(row: AuditRow, account_id: int | None) -> dict[str, Any]:
-    """Return a deletion for the statement; ``requests`` are those of the account, or all. No row names end users."""
+    """Return a deletion as the statement lists it; no row names end users.
+
+    With ``account_id``, ``requests`` counts only those of this account; None if they were not counted for it.
+    """
     detail: dict[str, Any] = orjson.loads(row.detail)
     if account_id is not None and TOUCHED_ACCOUNTS in detail:
         detail["requests"] = detail[TOUCHED_ACCOUNTS].get(str(account_id))

@@ -220,7 +220,10 @@ class _Giver:
     async def _give_best(
         self, answers: Sequence[CachedAnswer], result: CacheResult, *, waited: bool = False
     ) -> web.StreamResponse | None:
-        """Give the answer whose form fits best. ``waited``: the caller and the targets may have changed meanwhile."""
+        """Give the answer whose form fits best. Return None if this request may have none of them.
+
+        ``waited``: the caller and the targets may have changed meanwhile.
+        """
         form = self._plan.form
         for answer in sorted(answers, key=lambda answer: (answer.form != form, FORMS.index(answer.form))):
             target = self._find_target(answer, waited=waited)

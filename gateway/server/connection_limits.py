@@ -75,7 +75,10 @@ class ConnectionLimits:
 
 
 def compute_limits(descriptors: int, total: int = 0, per_address: int = 0) -> ConnectionLimits:
-    """Compute the limits for ``descriptors`` file descriptors. By default ``MAX_TOTAL``, and half per address."""
+    """Compute the limits for ``descriptors`` file descriptors.
+
+    0 means the default: a ``total`` of ``MAX_TOTAL``, and half of the total for each address.
+    """
     max_by_descriptors = max((descriptors - OTHER_DESCRIPTORS) // 2, 16)
     total = min(total or MAX_TOTAL, max_by_descriptors)
     return ConnectionLimits(total, min(per_address or total // 2, total), max(total // 16, 4))

@@ -108,10 +108,9 @@ class DrainState:
     """The state of a graceful shutdown.
 
     If ``open`` is false, new requests are refused. If ``leaving`` is true, the gateway stops soon, and a load balancer
-    should send it no more requests.
-    ``active_count`` is the number of active requests, including those whose body is still being read. If ``hurried`` is
-    true, the shutdown does not wait for them. ``ends_at``: when it does not wait any longer, in seconds of the event
-    loop; None before it waits.
+    should send it no more requests. ``active_count`` is the number of active requests, including those whose body is
+    still being read. If ``hurried`` is true, the shutdown does not wait for them. ``ends_at`` is the loop time at which
+    the shutdown stops waiting; None before it waits.
     """
 
     open: bool = True
@@ -299,9 +298,8 @@ class VideoServices:
 class AdminServices:
     """Services of the admin API.
 
-    The functions ``open_…`` create their services at first use. ``end_node_leases`` ends the credit
-    leases of a lost node. ``changes`` are tasks of changes in progress, including those whose clients have
-    disconnected.
+    The functions ``open_…`` create their services at first use. ``end_node_leases`` ends the credit leases of a lost
+    node. ``changes`` are tasks of changes in progress, including those whose clients have disconnected.
     """
 
     open_settings: CreatedOnce[SettingsService]

@@ -32,8 +32,7 @@ _ACCEPTED_HEADERS = ATTRIBUTION_HEADERS | frozenset(
     },
 )  # fmt: skip
 _ACCEPTED_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
-"""Request headers that client libraries send. Never add the console's header: it protects against CSRF.
-"""
+"""With ``_ACCEPTED_HEADERS``: headers that client libraries send. Never add the console's: it protects against CSRF."""
 _MAX_HEADER_NAMES = 64
 _FORBIDDEN_ORIGIN_TEXT = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
 _EXPOSED_HEADERS = (
@@ -66,7 +65,7 @@ class CrossOrigin:
         return await handler(request)
 
     def _build_headers(self, request: web.Request) -> dict[str, str]:
-        """Build the CORS headers of the response to ``request``; only ``Vary`` if its origin is not allowed."""
+        """Build the CORS headers of the response to ``request``; at most ``Vary`` if its origin is not allowed."""
         allowed_origin = self._find_allowed(request)
         vary = {} if self._allows_any else {"Vary": "Origin"}
         if allowed_origin is None:

@@ -37,8 +37,8 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
     """Convert an exception of a handler into an error response.
 
     An exception other than ``GatewayError`` or aiohttp's ``HTTPException`` is logged as a bug. Raises
-    ``ConnectionError`` (or ``ConnectionResetError``) if the client has disconnected; if the response has begun, the
-    connection is aborted first.
+    ``ConnectionError`` if the client has disconnected. If the response has begun, aborts the connection and raises it,
+    too.
     """
     if isinstance(error, errors.ClientDisconnected):
         raise ConnectionResetError("the client disconnected") from None
@@ -102,7 +102,7 @@ def build_error_response(
 
 
 def find_error_format(request: web.Request) -> ErrorFormat:
-    """Return the API format of a request, derived from its path or its client library's headers."""
+    """Return the API format of a request, derived from its path, its headers and its query."""
     path, headers = request.path, request.headers
     if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
         return "anthropic"

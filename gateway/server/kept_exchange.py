@@ -135,7 +135,7 @@ class KeptExchange:
         self._media_type = media_type
 
     def add(self, data: bytes) -> None:
-        """Take a piece of a stream. If the answer gets too large, or the memory for bodies is full, keep nothing."""
+        """Take a piece of a stream. If request and answer get too large, or memory for bodies is full, keep nothing."""
         size = len(data)
         self._size += size
         memory = self._memory
@@ -156,7 +156,7 @@ class KeptExchange:
         """Hand the bodies over to the store, or drop them, and end the entry in ``open_requests``.
 
         Bodies are dropped if the key or the gateway keeps none any more, if they were deleted meanwhile, or if only
-        failed requests are kept and neither this one nor a job that it began can fail.
+        failed requests are kept and this one neither failed nor began a job that may fail later.
         """
         try:
             self._hand_over()

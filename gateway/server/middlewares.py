@@ -142,7 +142,10 @@ async def error_responses(request: web.Request, handler: Handler) -> web.StreamR
 
 @web.middleware
 async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Identify the caller by its API key or a console session. 404 and 405 need no key, so they have no caller."""
+    """Identify the caller by its API key, by a secret or token made with one, or by a console session.
+
+    404 and 405 need none of these, so they may have no caller.
+    """
     try:
         request[CALLER] = await _find_caller(request)
     except GatewayError as gateway_error:
@@ -190,9 +193,9 @@ async def delay_unknown_key(request: web.Request) -> None:
 
 
 def _find_authorization(request: web.Request) -> str | None:
-    """Return the credentials of a request: a token, ``x-api-key``, ``x-goog-api-key``, or Google's ``key`` in a query.
+    """Return the credentials of a request as a value of ``Authorization``; None if the request has none.
 
-    None if the request has none.
+    They may also be in ``x-api-key``, in ``x-goog-api-key``, or in ``key`` in the query of a request of Google's API.
 
     Raises ``InvalidRequest`` for two different keys: either could pay. If a token is present, other values that do not
     look like a key are ignored: a proxy may have added them.

@@ -1,4 +1,4 @@
-"""Admin API: one search over the names of all objects that the actor may see."""
+"""Admin API: one search by name over requests, keys, models and other objects that the actor may see."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Admin API: sign in and out, and changes that members make to their own sign-in data."""
+"""Admin API: sign in and out, create the first administrator, use links, and change one's own sign-in data."""
 
 from collections.abc import Sequence
 from functools import partial

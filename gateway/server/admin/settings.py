@@ -236,7 +236,7 @@ async def delete_price(request: AdminRequest) -> DeletedPrice:
 
 
 async def _list_groups(request: AdminRequest, views: Iterable[GroupView]) -> list[GroupAnswer]:
-    """Return the groups with a multiplier and the groups in use, sorted by name."""
+    """Return the groups of ``views`` and all groups in use, sorted by name."""
     services = request.services
     callers = await services.auth.accounts.list_callers(request.actor)
     keys = Counter(caller.key.group for caller in callers if caller.key.group)

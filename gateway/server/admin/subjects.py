@@ -27,7 +27,7 @@ MAX_DAYS = 92
 """The most days of one list. A day has the sums of at most ``attribution.max_values`` end users or values of a tag."""
 _DEFAULT_SORT = "-cost_usd"
 MAX_RANKED = 70_000
-"""End users, or values of a tag, that a list ranks for a page, each counted once a day: a week of full days."""
+"""Maximum number of end users, or values of a tag, on all days of a console page together: a week of full days."""
 
 
 @frozen(kw_only=True)
@@ -118,7 +118,8 @@ async def find_listed_days(
 ) -> ListedDays:
     """Return the newest days of the period in the query that have at most ``max_ranked`` end users or values together.
 
-    Each counts on each of its days: the database ranks them by reading these sums, 900,000 of which take a second.
+    There are at most ``MAX_DAYS`` of them. A user or value counts once for each day with its requests, because the
+    database reads a sum for each: 900,000 sums take a second. Raises ``InvalidRequest``.
     """
     since_hour, until_hour = parse_hours(request)
     since, until = since_hour // DAY_HOURS, -(-until_hour // DAY_HOURS) - 1

@@ -42,7 +42,7 @@ _EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0, 0)
 _DAYS_SHOWN = 30
 _HOURS_SHOWN, _MAX_HOURS = 24, 31 * 24
 _MAX_SESSION_DAYS = 31
-"""Maximum number of days by session. A day may have the sums of 10,000 sessions, nearly all of that day alone."""
+"""Maximum number of days of usage by session. A day may have 10,000 sessions, few of which last for another day."""
 
 _LABEL_METADATA = {**FIRST, **OMITTED}
 
@@ -236,7 +236,7 @@ async def build_report(request: AdminRequest) -> UsageReport:
 
 
 async def _list_lines(request: AdminRequest, axis: TrafficAxis, traffic_filter: TrafficFilter) -> Sequence[TrafficLine]:
-    """Return traffic summed along ``axis``; whole days from the sums that charts read."""
+    """Return the traffic summed along ``axis``. Except by hour, whole days are read from the sums of days."""
     if axis == "hour":
         return await request.services.admin.history.traffic.list_traffic(axis, traffic_filter)
     reader = await open_series_reader(request.services.storage.database, traffic_filter)
@@ -335,7 +335,10 @@ async def _parse_filter(request: AdminRequest, *, by_hour: bool = False) -> Traf
 
 
 def parse_hours(request: AdminRequest, *, by_hour: bool = False) -> tuple[int, int]:
-    """Return the first hour of the requested period, and the first after it. Raises ``InvalidRequest``."""
+    """Return the first hour of the query's period and the first hour after it, both counted in UTC since 1970.
+
+    Without times the period is the last 30 days, or the last 24 hours if ``by_hour``. Raises ``InvalidRequest``.
+    """
     since_ms, until_ms = parse_moment(request.query, "since"), parse_moment(request.query, "until", is_end=True)
     if until_ms is not None:
         until = -(-until_ms // HOUR_MS)
@@ -365,7 +368,7 @@ async def list_names(request: AdminRequest, axis: TrafficAxis) -> Names:
 
 
 def name_label(label: str, names: Names) -> str:
-    """Return the name of an account or a key by its id, also if it is deleted."""
+    """Return the name of the account or key with the id ``label``; the id with " (deleted)" if it has no name."""
     return names.get(label, f"{label}{_DELETED}")
 
 
@@ -385,7 +388,7 @@ def _build_label(label: str, axis: str, names: Names) -> Fields:
 
 
 def _format_times(traffic_filter: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
-    """Return the first and the last day for a range of whole days; else two times, the second exclusive."""
+    """Return the first and last of whole days; by hour or for parts of days, two times, the second exclusive."""
     if axis != "hour" and not traffic_filter.since % DAY_HOURS and not traffic_filter.until % DAY_HOURS:
         first_day, last_day = traffic_filter.since // DAY_HOURS, traffic_filter.until // DAY_HOURS - 1
         return day_of_number(first_day).isoformat(), day_of_number(last_day).isoformat()

@@ -90,7 +90,11 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
 
 
 def rename_running(services: Services, renaming: UserRenaming) -> None:
-    """Give running requests and open jobs of the user the new name. Raises ``Conflict``; nothing has changed then."""
+    """Give running requests and open jobs of the user the new name.
+
+    The user's kept streams, and bodies and answers that are not stored yet, are dropped. Raises ``Conflict``, and then
+    nothing has changed.
+    """
     renaming.rename_balances(services.billing.limits.spending)
     forget_streams(services, renaming.account_id, renaming.names)  # while their requests have the former name
     if (bodies := services.open_bodies.instance) is not None:  # also of settled requests, whose clients still read

@@ -37,7 +37,7 @@ CHANGES = ("passphrase", "second-factor-off", "others-ended", "passkey-added", "
 
 
 async def load_account(request: web.Request) -> Data:
-    """Load the member and the member's sessions."""
+    """Load the member with its sessions, passkeys and identities, and the keys that have their own rule for bodies."""
     account_session = await ask_admin_api(request, "/session")
     sessions = await ask_admin_api(request, "/sessions")
     keys = await ask_admin_api(request, "/keys", account=account_session.account.name)

@@ -27,7 +27,7 @@ async def load_accounts(request: web.Request) -> Data:
 
 
 async def load_account(request: web.Request) -> Data:
-    """Load an account with its balance, keys and members."""
+    """Load an account with its credits, keys, members and open links, and its charts, forecasts and limits."""
     name = request.match_info["name"]
     account, charts, credits_, keys, members, links, forecasts, limits = await asyncio.gather(
         ask_admin_api(request, "/accounts/{name}"),

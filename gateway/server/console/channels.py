@@ -95,7 +95,7 @@ async def load_channel(request: web.Request) -> Data:
 
 
 async def _find_last_failure(request: web.Request, channel: str) -> Any:
-    """Return the channel's last failed request of the last days, or None. A start has cleared the errors in memory."""
+    """Return the channel's newest failed request of the last days, or None. Errors in memory end with the process."""
     since = datetime.fromtimestamp(request.app[SERVICES].clock(), UTC) - timedelta(days=_TRAFFIC_DAYS)
     page = await ask_admin_api(
         request, "/requests", channel=channel, limit=1, outcome="failed", since=f"{since:%Y-%m-%dT%H:%M:%SZ}"
@@ -108,7 +108,7 @@ async def load_weights(request: web.Request) -> Data:
 
     A tier is shown whole, because its shares are those of all its channels. The first tier is always shown, further
     ones while all together have at most ``_MAX_WEIGHTS`` channels. ``more`` is the number of channels that are not
-    shown.
+    shown. Raises ``NotFound`` if there is no such model.
     """
     channels, models = await asyncio.gather(ask_admin_api(request, "/channels"), ask_admin_api(request, "/models"))
     model_names = [model.id for model in models if not model.route]
@@ -129,7 +129,7 @@ async def load_weights(request: web.Request) -> Data:
 
 
 async def _load_traffic(request: web.Request) -> Data:
-    """Load the sums of each channel's requests of the last days, and of all requests that a channel has served."""
+    """Load the sums of each channel's requests of the last days, and the number of requests of all channels."""
     since = datetime.fromtimestamp(request.app[SERVICES].clock(), UTC) - timedelta(days=_TRAFFIC_DAYS - 1)
     report = await ask_admin_api(request, "/usage", by="channel", since=f"{since:%Y-%m-%d}")
     lines: Sequence[UsageLine] = report.data

@@ -144,7 +144,7 @@ def _draw_outline(ends: Sequence[float]) -> str:
 
 
 def _round_end(end: float, bottom: float) -> float:
-    """Return the end of a bar from ``bottom`` up as a whole pixel; as a tenth where the bar is lower than a pixel."""
+    """Round the end of a bar that begins at ``bottom`` to a whole pixel; to a tenth if the bar is lower than one."""
     rounded = float(round(end))
     return rounded if bottom - rounded >= 1 else min(round(end, 1), bottom)
 

@@ -60,4 +60,4 @@ ESCAPERS: Mapping[str, Callable[[str], str]] = {
     "opencode": format_opencode_text,
     "": str,
 }
-"""The function that quotes a model's name in each snippet; ``connect.js`` has the same functions."""
+"""The functions that escape a model's name in snippets, by the kind of quotes; ``connect.js`` has the same ones."""

@@ -27,7 +27,7 @@ _MODEL_KINDS: Mapping[Operation, ModelKind] = {
     "speech": "speech",
     "transcriptions": "transcription",
 }
-"""The kind of model for each operation that is no conversation."""
+"""The kind of model for those of ``FALLBACK_OPERATIONS`` that are no conversations."""
 FALLBACK_OPERATIONS: frozenset[Operation] = frozenset(
     {*_MODEL_KINDS, *(name for name, facts in OPERATIONS.items() if facts.conversation)}
 )
@@ -71,7 +71,7 @@ async def load_fallback(request: web.Request) -> Data:
 async def _explain(
     request: web.Request, row: RequestDetails, name: str, fallback: str, *, is_known_key: bool
 ) -> Explanation:
-    """Explain where a request like ``row`` would go; without a key if that is deleted."""
+    """Explain where a request like ``row`` would go, without its key if that is deleted."""
     explanation: Explanation = await ask_admin_api(
         request,
         "/explain",

@@ -1,4 +1,7 @@
-"""Format amounts, counts and durations for the console; None becomes a dash. A script shows times in local time."""
+"""The filters of the console's templates, which format amounts, counts, sizes, durations, times and names.
+
+None becomes a dash where a filter accepts it and does not say otherwise. A script shows times in local time.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -84,7 +87,7 @@ def format_duration(ms: float | None) -> str:
 
 
 def format_rate(number: float | None) -> str:
-    """Format tokens per second: ``85``, below ten with one decimal."""
+    """Format tokens per second: ``85``; below ten, they are rounded to a tenth."""
     return format_count(number if number is None else round(number, 1) if number < 10 else round(number))  # noqa: PLR2004 - two digits
 
 

@@ -124,7 +124,7 @@ def find_kind(name: str, usd_per_image: float = 0) -> ModelKind:
 
 
 def find_preferred_model(names: Sequence[str]) -> str | None:
-    """Return the model for a first try; None if there are no models. The demo's models come last."""
+    """Return the model for a first try: one of the demo only if there are no others, None if there are no models."""
     names = [name for name in names if not name.startswith("demo-")] or names
     for pattern in _PREFERRED_MODELS:
         for name in names:
@@ -144,7 +144,7 @@ def find_free_name(base_name: str, taken_names: Collection[str]) -> str:
 
 
 def format_key_choices(choices: Choices) -> list[tuple[str, str]]:
-    """Return the value and the label of each option of a ``<select>``."""
+    """Return the value and the label of each option of a ``<select>`` of the usable keys."""
     return [(str(key.id), f"{key.name} ({key.key})") for key in choices.keys]
 
 

@@ -16,4 +16,4 @@ HEADERS: Mapping[str, str] = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-"""The content security policy: no content from other sites, no inline scripts, no page in a frame."""
+"""They allow no content from other sites, no inline scripts, and no page in a frame."""

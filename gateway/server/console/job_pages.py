@@ -11,7 +11,10 @@ _PAGE_SIZE = 24
 
 
 async def load_jobs(request: web.Request, kind: str, choice: str = "status") -> Data:
-    """Load a page of the admin API's collection ``kind``, filtered by ``search``, ``account`` and ``choice``."""
+    """Load a page of the admin API's collection ``kind``, by search, account and one more filter.
+
+    ``choice`` is the name of that filter, in the API and in the page's address. Members have no filter by account.
+    """
     sees_all_accounts, query = request[ACTOR].scope is None, request.query
     names = ("account", choice) if sees_all_accounts else (choice,)
     filters = {name: query[name] for name in names if query.get(name)}

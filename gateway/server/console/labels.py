@@ -1,4 +1,4 @@
-"""The console's labels for values of the admin API: states, roles, periods and audited actions."""
+"""The console's labels for values of the admin API, such as states, roles, kinds of models and audited actions."""
 
 from collections.abc import Mapping
 

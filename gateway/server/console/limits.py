@@ -43,7 +43,7 @@ async def load_limit(request: web.Request) -> Data:
 
 
 def list_limits_of(limits: Sequence[LimitAnswer], key_names: Collection[str]) -> list[LimitAnswer]:
-    """Return the limits in force that count requests of one of these keys."""
+    """Return the limits in force that count requests of one of these keys, without those that raise another limit."""
     return [
         limit
         for limit in limits

@@ -61,7 +61,7 @@ class ListView:
         return "descending" if self.sort == f"-{field}" else "none"
 
     def write_sort_url(self, field: str, *, descending_first: bool) -> str:
-        """Return the address of the first page sorted by ``field``, in the other direction if it is already."""
+        """Return the address of the first page sorted by ``field``; the other way if the list is already sorted so."""
         directions = (f"-{field}", field) if descending_first else (field, f"-{field}")
         return self._write_url(directions[self.sort == directions[0]], "")
 

@@ -28,7 +28,7 @@ _UNFOLDED_FIELDS = frozenset({"models", "channels", "on"})
 
 
 async def load_routes(request: web.Request) -> Data:
-    """Load a page of the routes, each step as one line of text."""
+    """Load a page of the routes, and the choices of the form for a new one."""
     routes, models = await asyncio.gather(load_list(request, "/routes"), ask_admin_api(request, "/models"))
 
     return {"list": routes, **_list_choices(models)}

@@ -18,7 +18,7 @@ from gateway.server.console.usage_charts import PageCharts, list_lines
 from gateway.server.context import ACTOR, SERVICES
 
 _SAMPLE_ROWS = 500
-"""Requests of the model from which end users, and the times of each channel, are taken."""
+"""Number of the model's latest requests from which end users, and the times of each channel, are taken."""
 _MAX_SHOWN = 10
 """Maximum number of accounts, of keys and of end users: those with the most requests or the highest cost."""
 

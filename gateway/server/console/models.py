@@ -52,7 +52,7 @@ SAMPLES: Mapping[Operation, Mapping[str, Any]] = {
     "videos": {"prompt": "A lighthouse at night"},
     "speech": {"input": "Hello", "voice": "alloy", "response_format": "wav"},
 }
-"""A small request of each operation that takes JSON."""
+"""Small JSON bodies of requests without the model, by operation."""
 
 
 async def load_models(request: web.Request) -> Data:

@@ -20,14 +20,14 @@ from gateway.server.context import ACTOR
 _MAX_LINES = 6
 """Number of models, keys, channels and users that are listed, the most expensive."""
 _MAX_RANKED = 20_000
-"""End users among whom the most expensive are found, each counted once a day: two full days."""
+"""Maximum number of end users among whom the most expensive are found, added up over the days: two full days."""
 _MAX_REQUESTS = 6
 _MAX_FORECASTS = 10
 """How many limits are forecast: the most used ones. The page shows those that will be reached."""
 
 
 async def load_overview(request: web.Request) -> Data:
-    """Load the usage of the account. Administrators see all accounts, or the selected one."""
+    """Load the usage, latest requests and forecasts of the account; for administrators, of all or the selected one."""
     sees_all_accounts = request[ACTOR].scope is None
     account = request.query.get("account") if sees_all_accounts else None
     charts = await load_charts(request, account=account)

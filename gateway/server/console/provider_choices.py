@@ -34,7 +34,7 @@ class ProviderChoice:
     """A provider to choose, and the fields that it needs.
 
     Attributes:
-        address: with ``{name}`` for each of ``parts``; empty: the default address, or the operator gives a whole one.
+        address: the base URL with ``{name}`` for each of ``parts``; empty for the default, or if the operator gives it.
         key_hint: the form of the key if it is not a plain one.
         needs_key: whether a key is asked for.
     """

@@ -110,7 +110,7 @@ def format_reason(language: str, text: str) -> str:
 
 
 def list_patterns(language: str) -> Sequence[tuple[str, str]]:
-    """Return the regular expression of a script and the translation of every reason; none for English."""
+    """Return every reason as a regular expression for JavaScript, with its translation; none for English."""
     escaped_space = re.escape(" ")
     return [
         (f"^{pattern.pattern.replace('(?P<', '(?<').replace(escaped_space, ' ')}$", text)

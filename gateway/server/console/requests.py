@@ -125,7 +125,7 @@ async def _list_key_names(request: web.Request, facets: Iterable[KeyFacet], chos
 
 
 async def load_request(request: web.Request) -> Data:
-    """Load a request."""
+    """Load a request with the parts of its time, its speed, its address, and a small body for the same operation."""
     row = await ask_admin_api(request, "/requests/{id}")
     facts = OPERATIONS[row.operation]
     return {
@@ -141,7 +141,7 @@ async def load_request(request: web.Request) -> Data:
 
 
 def _build_sample(row: RequestDetails) -> Data | None:
-    """Return a small body for the request's model and operation; None if its body is not JSON."""
+    """Return a small body for the request's model and operation; None if ``SAMPLES`` has none for the operation."""
     sample = next((sample for operation, sample in SAMPLES.items() if operation == row.operation), None)
     if sample is None:
         return None

@@ -13,9 +13,10 @@ class ModelResult:
     Attributes:
         sums: what was counted; its ``model`` is the provider's name.
         share: the model's part of the counted requests, or of the counted copies.
-        step: the first step that has the model, from 1; None if no step has it any more.
+        step: the first step that has the model, from 1; None for copies, and if no step has the model any more.
         weight_share: the part of that step's requests that its weight gives the model; None without a step.
-        ordinary: the sums of the step's model with the highest weight, unless that is this model; None without any.
+        ordinary: the sums to compare with: those of the step's model with the highest weight, unless it is this model;
+            for copies, those of the model with most of the route's requests. None without any.
     """
 
     sums: ModelComparison
@@ -35,7 +36,7 @@ class ModelResult:
 
 @frozen
 class _Place:
-    """The place of a model in a route, and the provider's names of the model that has most of the step's requests."""
+    """The place of a model in a route, and the provider's names of the step's model with the highest weight."""
 
     step: int
     weight_share: float

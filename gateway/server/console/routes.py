@@ -17,7 +17,8 @@ class Page:
 
     Attributes:
         template: the Jinja template. Its variables are the data from ``load``, ``page``, ``me`` (the member),
-            ``account``, ``query`` and ``clustered`` (whether the gateway is a node of a cluster).
+            ``account``, ``query``, ``clustered`` (whether the gateway is a node of a cluster), and ``parent`` (the page
+            of the list above it, or None).
         load: location of the function that returns the page's data; empty if another handler renders the page.
         needs: the minimum role that may see the page; None if a visitor need not be signed in.
         part: the name of the page's menu entry; empty if that is the page's own name.

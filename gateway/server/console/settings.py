@@ -34,7 +34,7 @@ class ShownSection:
 
 
 async def load_settings(request: web.Request) -> Data:
-    """Load the settings that match ``?q=``, else those of ``?topic=`` or the first topic; and the targets of alerts."""
+    """Load the settings that match ``?q=``, else those of ``?topic=`` or the first topic; and alerts with targets."""
     answer, alerts = await asyncio.gather(ask_admin_api(request, "/settings"), ask_admin_api(request, "/alerts"))
     search = request.query.get("q", "").strip()[:_MAX_SEARCH_CHARS]
     topic = next((topic for topic in TOPICS if topic.name == request.query.get("topic")), TOPICS[0])
@@ -59,7 +59,11 @@ def _list_sections(sections: Mapping[str, Mapping[str, Any]], topic: Topic) -> I
 
 
 def _find_sections(sections: Mapping[str, Mapping[str, Any]], search: str, language: str) -> Iterator[ShownSection]:
-    """Yield the sections with settings that have every word of ``search`` in path, title or description."""
+    """Yield the sections that have settings with every word of ``search``, each with these settings.
+
+    A word counts in the path and the description of the setting, and in its title and that of its section, in English
+    or in ``language``.
+    """
     words = search.lower().split()
     for topic in TOPICS:
         for section in _list_sections(sections, topic):

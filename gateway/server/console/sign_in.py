@@ -29,7 +29,7 @@ async def load_sign_in(request: web.Request) -> Data:
 
 
 def find_next(request: web.Request) -> str:
-    """Return the page to open after the sign-in; only pages of the gateway are accepted."""
+    """Return the path to open after the sign-in: the query's if it is in the console or docs, else the overview."""
     next_url = request.query.get("next", "")
     return next_url if len(next_url) <= _MAX_PATH_CHARS and _OWN_PATH.match(next_url) else f"{ROOT}/"
 

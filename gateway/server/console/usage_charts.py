@@ -51,8 +51,8 @@ _PERCENTILES = (("p50", mark("Median"), "series-2"), ("p95", "p95", "series-3"),
 class ChartPeriod:
     """The period of a page: one of ``NAMED_PERIODS`` that ends now, or from ``since`` up to ``until``.
 
-    ``widened_to`` is empty, or the step of a named period that has to be shown by longer steps than its own. Such a
-    period begins earlier.
+    ``widened_to`` is the step by which a named period is shown if that has to be longer than the period's own step;
+    else empty. A widened period begins earlier.
     """
 
     span: str
@@ -371,7 +371,7 @@ def _filter_by(group: str, line: ChartSeries) -> dict[str, str] | None:
 
 
 def _compare(answer: Charts, filters: Mapping[str, str]) -> dict[str, Change]:
-    """Return how the sums of the period differ from those of the period before, where these are not 0."""
+    """Return how the sums of the period differ from those of the period before, where these are above 0."""
     href = write_link({**filters, "since": answer.before_since, "until": answer.before_until})
     amounts: dict[str, tuple[float | None, float | None, FormatValue]] = {
         "spent": (answer.total.cost_usd, answer.before.cost_usd, format_usd),

@@ -30,7 +30,10 @@ class StoreCheck:
         self._failing_since_s: float | None = None
 
     async def run(self, app: web.Application) -> None:
-        """Raise ``StoreUnavailable`` unless requests can be recorded, or a node of a cluster serves without that."""
+        """Raise ``StoreUnavailable`` if requests cannot be recorded at the moment.
+
+        A node of a cluster serves without the database: it raises the error of the database after ``NODE_TIMEOUT_S``.
+        """
         storage = app[SERVICES].storage
         storage.check_room()
         task = self._share_check(storage.database)
@@ -47,7 +50,7 @@ class StoreCheck:
 
     @property
     def failing_s(self) -> float:
-        """For how many seconds no check has succeeded."""
+        """For how many seconds checks have failed or not ended; 0 if the last one succeeded."""
         since_s = self._failing_since_s
         return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
 
@@ -101,7 +104,7 @@ async def get_health(_request: web.Request) -> web.Response:
 
 
 async def get_readiness(request: web.Request) -> web.Response:
-    """``GET /readyz`` (readiness): 503 if draining, if requests are not recorded or if no channel is available."""
+    """``GET /readyz`` (readiness): 503 if draining, if requests cannot be recorded or if no channel is available."""
     services = request.app[SERVICES]
     problems = []
     if services.drain.leaving or not services.drain.open:

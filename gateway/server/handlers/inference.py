@@ -18,7 +18,7 @@ _OPEN_FUNCTION = "server.recorded_stream:open_recorded"
 async def forward_inference(
     request: web.Request, open_stream: type[EventStreamResponse] = EventStreamResponse, *, in_background: bool = False
 ) -> web.StreamResponse:
-    """Forward one inference request, which is already parsed, with its cost reserved.
+    """Answer a request that is parsed and has its cost reserved: from the cache, or with a provider's answer.
 
     The stream of a request ``in_background`` goes on without a reader.
     """

@@ -136,7 +136,7 @@ def _list_limits(services: Services, owner: ApiKey | Account) -> list[_Fields]:
 
 
 async def _list_further_limits(services: Services, key: ApiKey, *, shows_account: bool) -> list[_Fields]:
-    """Return the limits of ``[[limit]]`` that count the key and, if shown, those that count its account."""
+    """Return the further limits that count the key: those of each key and, if shown, of each account and each model."""
     shown_kinds = {"key", "account", "model"} if shows_account else {"key"}
     limits = [limit for limit in _list_limits_in_force(services, key) if limit.kind in shown_kinds]
     spending = services.billing.limits.spending

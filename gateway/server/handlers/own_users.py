@@ -33,7 +33,7 @@ class UserUsage:
 async def find_usage(
     services: Services, axis: Literal["day", "model", "user"], user: str, usage_filter: UsageFilter
 ) -> UserUsage:
-    """Return the usage of ``user`` by day or in one line; without a user, the usage of all users.
+    """Return the usage of ``user`` by day or as a whole; without a user, the usage of all users.
 
     Raises ``InvalidRequest`` for the usage of a user by model, of which there are no sums.
     """

@@ -1,6 +1,6 @@
 """``POST /v1/quote``: what a request may cost, and a hold of that amount. No provider is asked.
 
-The body is the request's own, which ``endpoint`` in the query names like the ``endpoint`` of a batch.
+The body is that of the request. ``endpoint`` in the query is the request's path, like the ``endpoint`` of a batch.
 """
 
 from functools import partial

@@ -117,9 +117,10 @@ def _find_other_node(request: web.Request) -> str | None:
 
 
 async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
-    """Pass on the answer of ``node``, which has the stream. If the node is dead or gone, answer with an error event.
+    """Pass on the answer of ``node``, which has the stream. Raises ``NotFound`` and ``ClientDisconnected``.
 
-    Raises ``NotFound``, ``ClientDisconnected``, and ``Overloaded`` for a node that may answer later.
+    If the node does not answer, raises ``Overloaded``. Instead, a client that reads events gets an error event if the
+    node is dead or gone.
     """
     services, caller, stream_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
     after = find_after(request) if wants_events(request) else None
@@ -144,13 +145,13 @@ async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
 
 
 async def _is_gone(services: Services, node_id: str) -> bool:
-    """Return whether a node is dead, or has been gone for longer than a restart takes."""
+    """Return whether a node is dead or unknown, or has been gone for longer than a restart takes."""
     node = next((node for node in await list_nodes(services.storage.database) if node.id == node_id), None)
     return node is None or node.state == "dead" or (node.state == "gone" and node.beat_age_ms > _RESTART_MS)
 
 
 async def _find_record(request: web.Request) -> RequestRecord | None:
-    """Return the record of the stream's request; None before its end. Raises ``NotFound`` for another key's."""
+    """Return the record of the stream's request; None if none is stored yet. Raises ``NotFound`` for another key's."""
     match = _ID.fullmatch(request.match_info["id"])
     if match is None:
         raise _make_not_found(request)

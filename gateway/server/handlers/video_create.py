@@ -78,7 +78,7 @@ async def parse_video(
 
 
 async def load_original(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Add the original's model and size to a remix request. Raises ``NotFound``, ``TaskNotReady``."""
+    """Add the original and its model, size and length to a remix request. Raises ``NotFound``, ``TaskNotReady``."""
     active, ctx = request[INFERENCE], request[CONTEXT]
     original = await active.services.videos.jobs.get(request.match_info["id"], ctx.caller.account.id)
     check_completed(original)

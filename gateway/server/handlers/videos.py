@@ -1,4 +1,4 @@
-"""Video jobs after their submission: get, list, events, download, delete."""
+"""Video jobs after their submission: get, list, download, delete. Their events are in ``video_events``."""
 
 import re
 from collections.abc import Mapping, Sequence
