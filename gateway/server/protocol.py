@@ -357,7 +357,7 @@ class GatewayRunner(web.AppRunner):
         await super().cleanup()
 
     async def stop_sites(self) -> None:
-        """Close the listening sockets, and wait for the requests of connections that are already open or queued."""
+        """Close the listening sockets, and wait for the first requests of connections that are new or queued."""
         self._stop_accepting()
         # asyncio drops an accepted connection if the listening socket is closed before the transport exists.
         await asyncio.sleep(0)

@@ -61,7 +61,7 @@ async def find_secret_caller(request: web.Request, authorization: str | None) ->
 def find_session(request: web.Request) -> tuple[str | None, dict[str, Any]]:
     """Return the model and the settings of a session, from the request or its client secret.
 
-    Raises ``InvalidRequest`` if the two name different models.
+    The model is None if neither names one. Raises ``InvalidRequest`` if the two name different models.
     """
     requested_model, secret = request.query.get("model"), request.get(CLIENT_SECRET)
     if secret is None:

@@ -51,7 +51,7 @@ class RealtimeResponse:
 
 
 class RealtimeBilling:
-    """Reserves and settles the cost of one session's responses."""
+    """Reserves and settles the cost of one session's responses and transcripts."""
 
     def __init__(self, active: ActiveInference, attempt: Attempt, inference: InferenceRequest) -> None:
         self.conversation = wire.RealtimeConversation()
@@ -92,7 +92,7 @@ class RealtimeBilling:
         """Reserve the cost of the next transcript: the provider may create one without a request.
 
         If less is left of a limit than the transcript may cost, only the rest is reserved, and this transcript may
-        exceed the limit.
+        exceed the limit. Raises the errors of ``reserve_up_to``: ``QuotaExceeded`` if nothing is left.
         """
         self._release_transcript()
         model, target = self._find_transcriber()

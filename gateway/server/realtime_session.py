@@ -1,4 +1,4 @@
-"""One realtime session: relay frames unchanged between client and provider until either side or the gateway closes it.
+"""One realtime session: relay frames between client and provider until either side or the gateway closes it.
 
 Each event is inspected before it is relayed, because a response costs money (``realtime_billing.py``). A ``SessionEnd``
 records why a session ended. Responses in progress at the end are cancelled at the provider, and the session waits for

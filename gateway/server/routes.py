@@ -147,7 +147,7 @@ def list_parsers() -> Iterator[tuple[str, Operation, Middleware]]:
 
 
 def list_inference_routes() -> Iterator[tuple[str, Handler]]:
-    """Yield all inference routes of ``forward_inference``, with their middlewares from the outermost inwards."""
+    """Yield the path of each route of ``list_parsers``, and its handler wrapped in all middlewares of the route."""
     replayed_paths = {path for path, *_ in (*_REPLAYED_ROUTES, *_FORM_ROUTES)}
     for path, operation, parsing_middleware in list_parsers():
         replay = [replay_response] if path in replayed_paths else []
@@ -210,7 +210,7 @@ async def get_models(request: web.Request) -> web.Response:
 
 
 async def get_model(request: web.Request) -> web.Response:
-    """``GET /v1/models/{id}``: slashes in the id may be percent-encoded.
+    """``GET /v1/models/{id}``: a model that this key may use. Slashes in the id may be percent-encoded.
 
     Raises ``ModelNotFound``, and ``HTTPNotFound`` for an id that begins or ends with a slash.
     """

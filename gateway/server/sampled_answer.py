@@ -64,7 +64,7 @@ class SampledAnswer:
         return await run_in_thread(_compare_parts, part, other_part)
 
     def build_part(self) -> BodyPart:
-        """Return what is held of the answer; nothing if the answer is too large."""
+        """Return the answer as a body; without content if the answer is not held."""
         return BodyPart("answer", b"".join(self._pieces), self._media_type, self._size)
 
 

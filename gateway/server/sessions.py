@@ -39,7 +39,7 @@ async def find_signed_in_user(request: web.Request) -> "CurrentUser | None":
 async def check_still_signed_in(request: web.Request) -> "CurrentUser | None":
     """Return the member as stored now; None if the request was made without a session.
 
-    Raises ``SignedOut`` if the session has ended since a long response began. This does not extend the session.
+    Raises ``SignedOut`` if the session has ended since the request began. This does not extend the session.
     """
     if USER not in request:
         return None
@@ -83,7 +83,7 @@ def get_signed_in_user(request: web.Request) -> "CurrentUser":
 
 
 def check_own_page(request: web.Request) -> None:
-    """Raise ``Forbidden`` for a browser's request from another site, and for a change without the console's header."""
+    """Raise ``Forbidden`` for a browser's request from another site, or a change without a header of the console."""
     fetch_site = request.headers.get("Sec-Fetch-Site")
     is_safe = request.method in SAFE_METHODS
     if fetch_site is not None:

@@ -205,7 +205,7 @@ def find_status(record: RequestRecord) -> str:
 
 
 def build_costs(record: RequestRecord | None) -> dict[str, Any]:
-    """Return usage and cost as JSON; null before the end."""
+    """Return usage and cost as JSON; both null before the end, the cost also if the model has no price."""
     if record is None:
         return {"usage": None, "cost_usd": None}
     usage = {

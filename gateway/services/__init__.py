@@ -81,7 +81,7 @@ _GRACE_S = 2.0
 class _StoredState:
     """The services that the stored state is read into.
 
-    ``catalog`` has no channels yet. ``first_secret`` is the secret of the first key; None if it exists.
+    ``catalog`` has no channels yet. ``first_secret`` is the secret of the first key; None if there was one already.
     """
 
     base: BaseServices
@@ -93,7 +93,7 @@ class _StoredState:
 
 @frozen
 class _RequestServices:
-    """The services that requests pass through: routing, providers, media, video jobs, and who may call them."""
+    """The services that requests pass through, from who may call them to routing, media, video jobs and batches."""
 
     routing: RoutingServices
     media: MediaServices

@@ -21,7 +21,7 @@ from gateway.storage.passkeys import PasskeyRepository
 def open_members(
     base: BaseServices, accounts: AccountService, values: ShortLived, hasher: PasswordService, secret_box: SecretBox
 ) -> MemberServices:
-    """Open members and sessions. Reads nothing from the store."""
+    """Open members, sessions, invitations and passkeys. Reads nothing from the store."""
     options, deployment, database = base.options, base.storage.deployment, base.storage.database
     clock, is_local, repository = options.clock, options.config.server.local_sign_in, MemberRepository(database)
     throttle = deployment.open_throttle(database, values)

@@ -99,7 +99,7 @@ class AdminDocument:
 
 
 def build_admin(operations: Sequence[AdminOperation], taken_names: Iterable[str] = ()) -> AdminDocument:
-    """Generate the entry of every operation. ``taken_names`` are the names of schemas that exist already."""
+    """Generate the operations' entries and schemas. ``taken_names`` are the names of schemas that exist already."""
     schemas = _build_spec_schemas(operations)
     shared, named_schemas = _name_schemas(operations, {*taken_names, *schemas})
     entries = sorted((_build_entry(operation, shared) for operation in operations), key=lambda entry: _rank(entry.tag))

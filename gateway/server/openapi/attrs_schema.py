@@ -152,7 +152,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "webhook_url": "The webhook that is called when a video job ends.",
     "weight": "Its share among channels of the same priority.",
 }
-"""The meaning of fields, in any class; ``Attributes`` in a class's docstring override it."""
+"""The meaning of fields, in any class or in the class before the dot; ``Attributes`` in docstrings override it."""
 
 
 def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:

@@ -42,7 +42,7 @@ _PHRASES: Mapping[int, str] = {
     503: "Service unavailable",
     504: "Gateway timeout",
 }
-"""Python's own phrases change between versions, and generated clients use these names."""
+"""The phrase of each error status: clients use these names, and Python's own phrases change between versions."""
 _HEADERS = ("X-Request-Id", "Link", "x-should-retry")
 _RETRY_STATUSES = frozenset({429, 503})
 

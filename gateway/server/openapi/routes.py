@@ -45,7 +45,7 @@ def _build_document() -> BuiltDocument:
 
 
 async def get_docs(request: web.Request) -> web.StreamResponse:
-    """Serve the page."""
+    """Serve the page that shows the document, with the address of this gateway in its examples."""
     from gateway.server.openapi.docs_page import build_page
 
     address = request.app[SERVICES].http.base_url or find_origin(request) or _EXAMPLE_ORIGIN

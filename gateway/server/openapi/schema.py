@@ -75,5 +75,5 @@ def listing(items: Schema) -> Schema:
 
 
 def page(items: Schema) -> Schema:
-    """Return the schema of a page of such a list. ``total`` counts the objects on all pages."""
+    """Return the schema of one page of a list. ``total`` counts the objects on all pages."""
     return record(object=one_of("list"), data=array(items), total=COUNT, next=maybe(TEXT))

@@ -40,7 +40,7 @@ class SchemaRow:
 def list_rows(
     schema: Schema, document: Mapping[str, Any], depth: int = 0, *, shows_nulls: bool = True
 ) -> tuple[SchemaRow, ...]:
-    """Return the fields of an object, of a list's items, or of the first alternative.
+    """Return the fields of an object, of a list's items, of a table's values, or of the first alternative with fields.
 
     If ``shows_nulls`` is false, the rows do not mention that a field may be null.
     """
