@@ -58,7 +58,7 @@ class AnswerRecorder:
         flight: the requests that wait for the answer; None if they wait for the answer to another request.
 
     Attributes:
-        is_whole: whether the answer was successful, and is whole once it has been sent.
+        is_whole: whether the request has completed: then the answer is whole once it has been sent.
     """
 
     __slots__ = ("_answers", "_ctx", "_flight", "_is_unwanted", "_media_type", "_pieces", "_plan", "_services",

@@ -133,7 +133,8 @@ class TracingServices:
 class StorageServices:
     """The database, the journal and the queue of writes.
 
-    ``notes`` deletes the start records of requests; None if the database has none.
+    ``leftovers`` says what work an earlier process has left. ``unstorable`` is the file of records that the database
+    refused. ``notes`` deletes the start records of requests; None if the database has none.
     """
 
     database: Database
@@ -231,7 +232,10 @@ class AuthServices:
 
 @frozen
 class RoutingServices:
-    """Channels, their models and their state. ``model_lists`` shares the channels' model lists within a cluster."""
+    """Channels with their models and their state, routing, and the responses of the Responses API.
+
+    ``model_lists`` shares the channels' model lists within a cluster; None for a single process.
+    """
 
     catalog: ModelCatalog
     load_balancer: LoadBalancer
@@ -246,7 +250,10 @@ class RoutingServices:
 
 @frozen
 class MediaStores:
-    """The stores of media and clients' files. ``folder`` is None if they are in a bucket."""
+    """The stores of media and clients' files.
+
+    ``folder`` is None if they are in a bucket. ``shared``: whether all nodes of a cluster can use these stores.
+    """
 
     images: MediaStore
     videos: MediaStore
@@ -299,7 +306,8 @@ class AdminServices:
     """Services of the admin API.
 
     The functions ``open_…`` create their services at first use. ``end_node_leases`` ends the credit leases of a lost
-    node. ``changes`` are tasks of changes in progress, including those whose clients have disconnected.
+    node; None on SQLite. ``peers`` are the other nodes; None for a single process. ``changes`` are tasks of changes in
+    progress, including those whose clients have disconnected.
     """
 
     open_settings: CreatedOnce[SettingsService]
@@ -375,10 +383,10 @@ class Services:
         clock: returns Unix seconds.
         sign_in: sign-in with OpenID Connect; None if there is no ``[[sign_in]]`` table.
         alerts: the services of alerts; None if there is no ``[[alert]]`` table, and for commands other than ``serve``.
-        open_bodies: returns the store of bodies; made by the first request whose bodies are kept.
-        open_streams: returns the streams that can be taken up again; made by the first of them.
+        open_bodies: returns the store of bodies, which is opened when it is first needed.
+        open_streams: returns the streams that can be taken up again, whose memory is made when it is first needed.
         sinks: None if there is no ``[[sink]]`` table, and for commands other than ``serve``.
-        open_answers: returns the cache of answers; made by the first request that may be answered from it.
+        open_answers: returns the cache of answers, which is opened when it is first needed.
         open_copy_sender: returns the sender of copies to shadow models; made by the first request of a route with one.
         open_loop_guard: returns the guard that finds clients in loops; made by the first request of a key with
             ``loops``.

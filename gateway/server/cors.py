@@ -32,7 +32,7 @@ _ACCEPTED_HEADERS = ATTRIBUTION_HEADERS | frozenset(
     },
 )  # fmt: skip
 _ACCEPTED_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
-"""With ``_ACCEPTED_HEADERS``: headers that client libraries send. Never add the console's: it protects against CSRF."""
+"""Prefixes of more headers that client libraries send. Never add the console's header: it protects against CSRF."""
 _MAX_HEADER_NAMES = 64
 _FORBIDDEN_ORIGIN_TEXT = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
 _EXPOSED_HEADERS = (

@@ -37,8 +37,7 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
     """Convert an exception of a handler into an error response.
 
     An exception other than ``GatewayError`` or aiohttp's ``HTTPException`` is logged as a bug. Raises
-    ``ConnectionError`` if the client has disconnected. If the response has begun, aborts the connection and raises it,
-    too.
+    ``ConnectionError`` if the client has disconnected, or if the response has begun: then the connection is aborted.
     """
     if isinstance(error, errors.ClientDisconnected):
         raise ConnectionResetError("the client disconnected") from None

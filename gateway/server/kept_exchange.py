@@ -195,7 +195,7 @@ class KeptExchange:
         return rule not in {None, "none"}
 
     def _make_builder(self, errors: Sequence[BodyPart]) -> Callable[[], list[BodyPart]]:
-        """Return what builds all bodies, in the thread: the loop creates as few objects as it can."""
+        """Return the function that builds all bodies in the thread: the loop creates as few objects as it can."""
         section = self._services.live_config.config.bodies
         attempts = self._ctx.attempts
         secrets = attempts[0].channel.secrets if len(attempts) == 1 else _list_secrets(attempts)
@@ -207,7 +207,7 @@ class KeptExchange:
         return bool(self._answer)
 
     def _make_answer_builder(self) -> Callable[[], Sequence[BodyPart]]:
-        """Return what builds the answer that was sent, in the thread; no body without an answer."""
+        """Return the function that builds the answer in the thread; it returns no body without an answer."""
         return partial(_build_answers, self._media_type, self._answer, self._times, self._started_at)
 
     def _list_errors(self) -> Sequence[BodyPart]:

@@ -204,7 +204,7 @@ class GatewayProtocol(RequestHandler):
     async def finish_response(
         self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the response. A response that writes its own head skips aiohttp's forms and protocol upgrades."""
+        """Send the response. If it writes its own head, skip what aiohttp does for forms and protocol upgrades."""
         if type(resp) in _OWN_RESPONSES and not self._upgraded:
             try:
                 await resp.write_eof()

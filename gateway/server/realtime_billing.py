@@ -144,7 +144,7 @@ class RealtimeBilling:
     def settle_rest(self, outcome: Outcome, error: GatewayError | None) -> None:
         """Settle every unfinished response, with its usage estimated from the output received so far.
 
-        Abandoned requests that are free have no usage.
+        The usage is 0 instead if the setting ``billing.abandoned`` makes abandoned requests free.
         """
         self._release_transcript()
         is_free = self._services.billing.settlement.find_abandoned() == "free"
@@ -292,8 +292,8 @@ class RealtimeBilling:
         """Charge a transcript of the user's audio, which a separate model creates.
 
         Return ``QuotaExceeded`` if the caller has no money left: the session has to end, because the provider
-        transcribes further audio without a request. A transcript that could not be reserved for lack of money is not
-        charged.
+        transcribes further audio without a request. Otherwise return None. A transcript that could not be reserved for
+        lack of money is not charged.
         """
         transcript_tokens, usage = self.conversation.take_transcribed(), wire.parse_realtime_usage(event.get("usage"))
         if self.conversation.transcriber is None and usage is None:

@@ -118,7 +118,7 @@ class _KeptServices:
 
 @frozen
 class _OperationServices:
-    """The services of the gateway's operators. ``sign_in``, ``alerts`` and ``sinks`` are None without configuration."""
+    """The services of the gateway's operators. ``sign_in``, ``alerts`` and ``sinks`` are None if they are not open."""
 
     admin: AdminServices
     sign_in: "ProviderSignIn | None"

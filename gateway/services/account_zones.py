@@ -9,8 +9,7 @@ from gateway.storage.database import Database
 async def load_zones(database: Database, limits: LiveLimits, *, is_node: bool) -> dict[int, AccountZone]:
     """Set the time zones of accounts in ``limits``; return the time zones by the accounts' ids.
 
-    Raises ``StoreUnavailable``, and ``DatabaseStartupError`` if this machine does not know a time zone, or a node of a
-    cluster cannot follow it.
+    Raises the errors of ``list_zoned_accounts``.
     """
     zoned_accounts = await list_zoned_accounts(database, is_node=is_node)
     for zoned_account in zoned_accounts:

@@ -69,8 +69,8 @@ async def open_accounts(
 async def _declare(service: AccountService, options: AppOptions, storage: StorageServices) -> str | None:
     """Load accounts and keys; first store those of the configuration file, unless the cluster knows the file.
 
-    Commands other than ``serve`` store none of the file's.
-    If no account exists, create the first account and key, and return the key's secret; otherwise return None.
+    Commands other than ``serve`` store none of them. If no account exists, create the first account and key, and return
+    the key's secret; otherwise return None.
     """
     files = storage.deployment.open_files(storage.database, options.folder.secret("pepper"))
     if options.declare and await files.is_new(options.config):

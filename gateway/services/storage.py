@@ -26,8 +26,10 @@ from gateway.storage.unstorable import UnstorableFile
 
 CHECK_TIMEOUT_S = 0.2
 CRASH_CHECK_TIMEOUT_S = 10.0
-"""Time limits of the database check at startup, in seconds; a worker checks the remainder. The longer limit applies
-if the folder's last process was killed."""
+"""Time limits of the database check at startup, the second one if the folder's last process was killed.
+
+A worker checks the remainder.
+"""
 
 _HASHED_USERS = b"hashed users"
 """Purpose of the key of end users' hashes, which is derived from the folder's secret."""

@@ -34,7 +34,7 @@ class GenAiMessages:
 
 
 def read_messages(bodies: Sequence[BodyPart], *, succeeded: bool) -> GenAiMessages:
-    """Return the messages in kept bodies."""
+    """Return the messages in kept bodies. ``succeeded``: the request's end, for answers that do not tell their own."""
     instructions: list[Message] = []
     input_messages: list[Message] = []
     output_messages: list[Message] = []

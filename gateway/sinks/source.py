@@ -59,7 +59,7 @@ class SinkPage:
         self.pending_ids = [request_id for request_id in self.pending_ids if request_id not in done_ids]
 
     def take_up_unsure(self) -> bool:
-        """Make ``unsure_ids`` pending again if the receiver has taken a request since; return whether there are any."""
+        """Make ``unsure_ids`` pending again if the receiver has taken a request since; return whether any became so."""
         if not self.delivered or not self.unsure_ids:
             return False
         self.pending_ids, self.unsure_ids = self.unsure_ids, []
@@ -68,7 +68,7 @@ class SinkPage:
 
 
 class KeptBodies:
-    """The bodies of this gateway, for sinks with ``fields = "full"``.
+    """The kept bodies of requests, for sinks with ``fields = "full"``.
 
     Args:
         read: returns the kept bodies of a request; empty if there are none or they cannot be read. Raises
@@ -143,7 +143,10 @@ class SinkSource:
         return SinkPage(cursor, page.next or cursor, [*rows], first_ms, last_ms, page.more)
 
     async def load_batch(self, page: SinkPage) -> list[SinkEntry]:
-        """Return the first pending requests: with bodies, as many as ``MAX_BATCH_BYTES`` allow, but at least one."""
+        """Return the first pending requests, as many as ``MAX_BATCH_BYTES`` of bodies allow; none if they were deleted.
+
+        Raises ``DeliveryFailed`` if bodies cannot be read yet.
+        """
         if self.bodies is not None:
             await self.bodies.await_requests(page, self.pause)
         return await self.load(page, page.pending_ids)

@@ -1,4 +1,4 @@
-"""Delivers the rows of requests to one sink, at least once and in the order in which they were stored."""
+"""Delivers the rows of requests to one sink, at least once, page by page in the order in which they were stored."""
 
 import asyncio
 from collections import deque

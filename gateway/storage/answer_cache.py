@@ -72,8 +72,8 @@ log = structlog.stdlib.get_logger(__name__)
 class _Deletion:
     """A deletion of the answers that match each of the first three fields that is not None.
 
-    ``before_ms``: of answers that were stored before. ``at_ms``: when the deletion was asked for; answers that are
-    stored later are not deleted. Times are Unix milliseconds.
+    With ``before_ms``, an answer matches if it was stored before that time. ``at_ms``: when the deletion was asked for;
+    answers that are stored later are not deleted. Times are Unix milliseconds.
     """
 
     account_id: int | None

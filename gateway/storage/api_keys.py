@@ -36,7 +36,7 @@ class ApiKeyRepository:
         return [parse_key(row) for row in await self._database.read_first(query)]
 
     async def find_last_requests(self, key_ids: Sequence[int]) -> Mapping[int, int]:
-        """Return the start of each key's newest stored request, in Unix milliseconds, by key id."""
+        """Return the start of each key's newest stored request in Unix ms, by key id; keys without one are missing."""
         newest_query = select(requests.c.started_ms).where(requests.c.key_id == keys.c.id)
         newest_query = newest_query.order_by(requests.c.sequence.desc()).limit(1)
         query, started_ms = select(keys.c.id, newest_query.scalar_subquery().label("started_ms")), dict[int, int]()
@@ -102,7 +102,7 @@ class ApiKeyRepository:
 
 
 async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
-    """Raise ``Conflict`` if another key shares a digest with the key, and it is a former digest of either.
+    """Raise ``Conflict`` if the secret of the key is another key's former one, or its former one is another key's.
 
     The table's constraint compares only current digests.
     """

@@ -169,7 +169,7 @@ class BatchRepository:
         return await self._database.change(delete(batches).where(has_ended, batches.c.created_ms < before_ms))
 
     def _keep(self, batch: Batch, owner: str, *, cancelled: bool = False) -> None:
-        """Keep the state of a batch. ``cancelled`` says that the node may not know its progress."""
+        """Keep a batch's state in case the database loses it. ``cancelled``: this node has only cancelled the batch."""
         if self._database.kept is not None:
             state = {"row": {**_build_row(batch), "owner": owner}, "cancelled": cancelled}
             self._database.kept.keep("batch", batch.id, state)

@@ -132,7 +132,7 @@ class NewSecondFactor:
 
 @frozen(kw_only=True)
 class RecoveryCodes:
-    """The codes that replace a second factor, each once."""
+    """The codes that replace a second factor, each of them once."""
 
     recovery_codes: Sequence[str]
 
@@ -167,8 +167,7 @@ async def sign_in(request: AdminRequest) -> SignedInView:
     """Sign in. The answer sets the session's cookie.
 
     401 ``second_factor_needed``: repeat the request with a ``code``. After five wrong attempts each further one must
-    wait
-    (429, ``Retry-After``).
+    wait (429, ``Retry-After``).
     """
     spec = await read_small_body(request, SignInSpec)
     new_session = await request.services.auth.sessions.sign_in(
@@ -189,8 +188,8 @@ async def get_session(request: AdminRequest) -> OwnSessionView:
 async def sign_out(request: AdminRequest) -> SignedOutView:
     """Sign out: end the session and clear its cookie.
 
-    ``continue_at`` is the page at which the browser also signs out of the sign-in provider; null if it has no such
-    page.
+    ``continue_at`` is the page at which the browser also signs out of the sign-in provider; null without a provider, or
+    if it has no such page.
     """
     services, user = request.services, request.user
     origin = services.http.base_url or find_origin(request.http)

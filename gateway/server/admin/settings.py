@@ -59,7 +59,10 @@ class GroupAnswer:
 
 @frozen(kw_only=True)
 class Rates:
-    """Prices of text. Null means: cached input and cache writes cost as input does, writes for an hour as others."""
+    """Prices of text.
+
+    If they are null, cached input and cache writes cost as input does, and cache writes for an hour as other ones.
+    """
 
     input_usd_per_million: float
     cached_input_usd_per_million: float | None
@@ -85,7 +88,10 @@ class SizeAnswer:
 
 @frozen(kw_only=True)
 class PriceAnswer(Rates):
-    """A price. Null means: the tokens cost as those of text do."""
+    """A price.
+
+    If a rate of audio, images or video is null, a more general one applies: that of tokens not cached, or that of text.
+    """
 
     model: str = attrs.field(metadata=FIRST)
     provider: str | None = attrs.field(metadata=FIRST)

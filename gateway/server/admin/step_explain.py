@@ -62,7 +62,7 @@ class _Prospect:
 
 @frozen
 class StepWalk:
-    """Walks the steps of a route for one request. ``left_usd``: what the caller can afford; None: anything."""
+    """Walks the steps of a route for one request. ``left_usd``: what the caller can afford; None without a limit."""
 
     list_channels: ListChannels
     operation: Operation
@@ -110,7 +110,10 @@ class StepWalk:
         return prospects
 
     def _examine(self, number: int, step: RouteStep, inference: InferenceRequest, *, overflows: bool) -> _Prospect:
-        """Return the step and why it cannot get the request. ``overflows``: a later step takes the cause ``queue``."""
+        """Return the step and why it cannot get the request.
+
+        ``overflows``: whether a later step takes the cause ``queue``.
+        """
         lines_by_model = [self.list_channels(share.model, step=step) for share in step.models]
         costs = [
             target.find_reservation(inference) / NANOS_PER_USD for lines in lines_by_model for target in lines.targets

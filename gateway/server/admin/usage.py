@@ -180,9 +180,8 @@ async def get_usage(request: AdminRequest) -> UsageReport:
     price of the same prompts without a cache minus what was charged. Writing to a cache can cost more than is saved;
     then it is negative. Times are whole hours; without any, the last 30 days, or by hour the last 24 hours. By hour at
     most 31 days are possible, and by session, too. By user, session and tag are whole days, of all models, channels and
-    statuses.
-    Requests without a known model, or without a channel, are in the `total` alone. By account, channel and provider is
-    for administrators. A channel that is gone has the provider `unknown`.
+    statuses. Requests without a known model, or without a channel, are in the `total` alone. By account, channel and
+    provider is for administrators. A channel that is gone has the provider `unknown`.
     """
     return await build_report(request)
 

@@ -12,5 +12,5 @@ async def load_batches(request: web.Request) -> Data:
 
 
 async def load_batch(request: web.Request) -> Data:
-    """Load a batch."""
+    """Load the batch with the id in the address."""
     return {"batch": await ask_admin_api(request, "/batches/{id}")}

@@ -49,7 +49,7 @@ class Shape:
 
 @frozen
 class Tick:
-    """A label of an axis: pixels from the top, or percent of the plot's width."""
+    """A label of an axis. ``at`` is in pixels from the top, or in percent of the plot's width."""
 
     at: float
     text: str
@@ -57,7 +57,11 @@ class Tick:
 
 @frozen
 class Chart:
-    """A chart's complete geometry, ready to draw. ``texts`` has the written values of each series."""
+    """A chart's complete geometry, ready to draw.
+
+    ``rows`` are the labels of the vertical axis, ``marks`` those of the horizontal one. ``texts`` has the written
+    values of each series.
+    """
 
     name: str
     title: str

@@ -31,7 +31,7 @@ _MODEL_KINDS: Mapping[Operation, ModelKind] = {
 FALLBACK_OPERATIONS: frozenset[Operation] = frozenset(
     {*_MODEL_KINDS, *(name for name, facts in OPERATIONS.items() if facts.conversation)}
 )
-"""The operations whose requests a route can send on."""
+"""The operations whose requests a route can send to a fallback."""
 
 
 async def load_fallback(request: web.Request) -> Data:
@@ -98,7 +98,7 @@ def _list_choices(
 ) -> list[str]:
     """Return the models that could serve the operation and are no step yet, those with most requests first.
 
-    There are none for an operation that no route can send on.
+    There are none for an operation that is not in ``FALLBACK_OPERATIONS``.
     """
     operation = _find_operation(operation_name)
     if operation is None:

@@ -125,7 +125,7 @@ LABELS: Mapping[str, str] = {
     "user_data": mark("user data"),
     "evals": mark("evaluations"),
 }
-"""English label by value. Other values are shown unchanged."""
+"""English label by value. Other values are shown with spaces in the place of underscores."""
 SUBJECTS: Mapping[str, str] = {
     "account": mark("Accounts"),
     "key": mark("Keys"),
@@ -141,7 +141,7 @@ SUBJECTS: Mapping[str, str] = {
     "video": mark("Videos"),
     "batch": mark("Batches"),
 }
-"""The audit log's filter values: the noun before the dot in an action."""
+"""The values to filter the audit log by, with their labels: the noun before the dot in an action."""
 ACTIONS: Mapping[str, str] = {
     "account.created": mark("account created"),
     "account.credited": mark("account credited"),

@@ -19,7 +19,7 @@ ENGLISH, CHINESE = "en", "zh-Hans"
 LANGUAGES: Mapping[str, str] = {ENGLISH: "English", CHINESE: "简体中文"}
 """The ``lang`` attribute of each language, and the language's own name."""
 COOKIE = "console_language"
-"""The cookie with the member's choice, set by a script. It takes precedence over ``Accept-Language``."""
+"""The cookie with the reader's choice, set by a script. It takes precedence over ``Accept-Language``."""
 _CATALOGUES: Mapping[str, str] = {CHINESE: "zh_Hans"}
 _CHINESE_TAGS = frozenset({"zh", "zh-cn", "zh-sg", "zh-hans"})
 _LOCALE_PATH = "locale/{}/LC_MESSAGES/console.po"
@@ -42,7 +42,7 @@ class Catalogue:
 
 
 def find_language(request: web.Request) -> str:
-    """Return the member's choice, else the first available language of ``Accept-Language``, else English."""
+    """Return the reader's choice, else the first available language of ``Accept-Language``, else English."""
     cookie = request.cookies.get(COOKIE, "")
     if cookie in LANGUAGES:
         return cookie

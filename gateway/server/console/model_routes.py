@@ -35,7 +35,7 @@ async def load_routes(request: web.Request) -> Data:
 
 
 async def load_route(request: web.Request) -> Data:
-    """Load a route with its steps as a form shows them, a dry run, and what its models answered in a period."""
+    """Load a route with its steps as a form shows them, a dry run, and results of its models. Raises ``NotFound``."""
     name, period = request.match_info["name"], request.query.get("span", "")
     period = period if period in _RESULT_DAYS else _DEFAULT_PERIOD
     route, models, dry_run, comparisons = await asyncio.gather(

@@ -52,7 +52,7 @@ SAMPLES: Mapping[Operation, Mapping[str, Any]] = {
     "videos": {"prompt": "A lighthouse at night"},
     "speech": {"input": "Hello", "voice": "alloy", "response_format": "wav"},
 }
-"""Small JSON bodies of requests without the model, by operation."""
+"""Small JSON bodies of requests, by operation. The model is not in them."""
 
 
 async def load_models(request: web.Request) -> Data:
@@ -64,7 +64,7 @@ async def load_models(request: web.Request) -> Data:
 async def load_model(request: web.Request) -> Data:
     """Load a model or a route by the name that clients use. Only administrators see channels, routes and a dry run.
 
-    A model that nothing serves any more has a page while it has requests in the period.
+    A model that nothing serves any more has a page while it has requests in the period. Raises ``NotFound``.
     """
     name = request.match_info["name"]
     model = describe_models(AdminRequest(request, {}), {name}).get(name)

@@ -18,7 +18,7 @@ from gateway.server.console.usage_charts import PageCharts, list_lines, load_cha
 from gateway.server.context import ACTOR
 
 _MAX_LINES = 6
-"""Number of models, keys, channels and users that are listed, the most expensive."""
+"""Maximum number of models, of keys, of channels and of users that are listed: the most expensive ones."""
 _MAX_RANKED = 20_000
 """Maximum number of end users among whom the most expensive are found, added up over the days: two full days."""
 _MAX_REQUESTS = 6

@@ -34,7 +34,7 @@ class ShownSection:
 
 
 async def load_settings(request: web.Request) -> Data:
-    """Load the settings that match ``?q=``, else those of ``?topic=`` or the first topic; and alerts with targets."""
+    """Load the alerts, and the settings that match ``?q=``, or else those of ``?topic=`` or of the first topic."""
     answer, alerts = await asyncio.gather(ask_admin_api(request, "/settings"), ask_admin_api(request, "/alerts"))
     search = request.query.get("q", "").strip()[:_MAX_SEARCH_CHARS]
     topic = next((topic for topic in TOPICS if topic.name == request.query.get("topic")), TOPICS[0])

@@ -191,7 +191,7 @@ def _choose_period(query: Mapping[str, str], now_s: float) -> ChartPeriod:
 
 
 def _widen_period(period: ChartPeriod, answer: Charts) -> ChartPeriod:
-    """Return the period of an answer, which has whole minutes, hours or days."""
+    """Return ``period`` as ``answer`` has it: in whole minutes, hours or days, which may begin earlier."""
     if period.span and (answer.since, answer.step) == (period.since, NAMED_PERIODS[period.span].step):
         return period
     return ChartPeriod(period.span, answer.since, answer.until, answer.step if period.span else "")

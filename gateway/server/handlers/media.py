@@ -37,7 +37,10 @@ _PARTIAL_STATUS = 206
 
 
 async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> web.StreamResponse:
-    """Send the file, or a range of it. Raises ``NotFound`` if the URL or the file is not valid any more."""
+    """Send the file, or a range of it.
+
+    Raises ``NotFound`` if the URL or the file is not valid any more, and ``ClientDisconnected`` after ``timeout_s``.
+    """
     check_dates(request)
     signed_links, query = request.app[SERVICES].media.signed_links, request.query
     expires = query.get("expires", "")

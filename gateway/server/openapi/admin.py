@@ -105,7 +105,8 @@ def build_admin(operations: Sequence[AdminOperation], taken_names: Iterable[str]
     entries = sorted((_build_entry(operation, shared) for operation in operations), key=lambda entry: _rank(entry.tag))
     return AdminDocument(
         tuple(entries),
-        schemas | {name: _replace_shared(schema, shared, is_root=False) for name, schema in named_schemas.items()},
+        schemas
+        | {name: _replace_shared(schema, shared, replaces_itself=False) for name, schema in named_schemas.items()},
     )
 
 
@@ -180,7 +181,7 @@ def _list_parts(operation: AdminOperation) -> Iterator[Schema]:
 
 
 def _list_headers(operation: AdminOperation) -> Iterator[Schema]:
-    """Yield the header that proves that a console page sends the request, if there is no token for that."""
+    """Yield the header with which a console page proves that it sends a change for which no token is needed."""
     if operation.access == "anyone" and operation.method not in SAFE_METHODS:
         yield ref("Console", "parameters")
 
@@ -280,13 +281,13 @@ def _list_objects(schema: Any, object_name: str) -> Iterator[tuple[str, Schema]]
         yield from _list_objects(schema.get(name), object_name)
 
 
-def _replace_shared(schema: Any, shared: Mapping[str, str], *, is_root: bool = True) -> Any:
-    """Replace the objects in ``shared`` by references; keep the outermost object if ``is_root`` is False."""
+def _replace_shared(schema: Any, shared: Mapping[str, str], *, replaces_itself: bool = True) -> Any:
+    """Replace the objects in ``shared`` by references; the outermost object only if ``replaces_itself``."""
     if isinstance(schema, list):
         return [_replace_shared(item, shared) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    if is_root and "properties" in schema and (name := shared.get(_serialize(schema))):
+    if replaces_itself and "properties" in schema and (name := shared.get(_serialize(schema))):
         return ref(name)
     return {name: _replace_shared(member, shared) for name, member in schema.items()}
 

@@ -27,7 +27,7 @@ from gateway.storage.bodies.waiting import OpenRequest, WaitingBodies, WaitingMe
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 MAX_LOSS_ROWS = 1_000
-"""Maximum of rows that wait to be stored for requests of which nothing is kept. Further requests get no row."""
+"""Maximum number of waiting rows of requests of which nothing is kept. Further requests get no row."""
 WRITE_DELAY_S = 1.0
 """How long bodies wait for others, so that few commits store the rows of many. A batch that is full waits no longer."""
 SWEEP_INTERVAL_S = 60.0
@@ -161,7 +161,10 @@ class BodyStore:
             await asyncio.sleep(min(max(shared.move_after_s, MIN_MOVE_PAUSE_S), RETRY_S))
 
     async def move_finished(self) -> None:
-        """Move every finished segment to the shared store. Raises ``StoreUnavailable``, ``OSError``."""
+        """Move every finished segment to the shared store.
+
+        Raises ``StoreUnavailable``, ``OSError``, ``DecryptionFailed``.
+        """
         if self.shared is not None:
             await _run_to_end(self._move_finished(self.shared))
 
@@ -237,7 +240,10 @@ class BodyStore:
             return await self._in_thread(self._segments.list_finished, shared.move_after_s)
 
     async def write_waiting(self) -> None:
-        """Write everything that waits, and store its rows. Raises ``StoreUnavailable``, ``OSError``."""
+        """Write everything that waits, and store its rows.
+
+        Raises ``StoreUnavailable``, ``OSError``, ``DecryptionFailed``.
+        """
         await _run_to_end(self._write_waiting())
 
     async def _write_waiting(self) -> None:
@@ -306,8 +312,9 @@ class BodyStore:
         """Delete bodies for good: when this returns, nothing of them can be read on this node, with any key.
 
         The same holds for a shared store. ``build_audit`` gets the number of requests of each account; its row is
-        stored in the transaction that hides the first of them. Raises ``StoreUnavailable``, ``OSError``; then a sweep
-        erases what was hidden by then, and completes the deletion of a whole account if that had begun.
+        stored in the transaction that hides the first of them. Raises ``StoreUnavailable``, ``OSError``,
+        ``DecryptionFailed``; then a sweep erases what was hidden by then, and completes the deletion of a whole account
+        if that had begun.
         """
         return await _run_to_end(self._delete(body_filter, build_audit))
 
@@ -360,7 +367,7 @@ class BodyStore:
     async def sweep(self) -> None:
         """Remove expired bodies, those deleted on another node or with their account, and the oldest beyond the bound.
 
-        Raises ``StoreUnavailable``, ``OSError``.
+        Raises ``StoreUnavailable``, ``OSError``, ``DecryptionFailed``.
         """
         await _run_to_end(self._sweep())
 
@@ -408,7 +415,10 @@ class BodyStore:
         return await self._index.remove_expired(self._now_ms())
 
     async def describe(self, account_id: int | None = None) -> StoredBodies:
-        """Return how much is kept. ``account_id``: count only its requests; bytes are always those of all accounts."""
+        """Return how much is kept. ``account_id``: count only its requests; bytes are always those of all accounts.
+
+        Raises ``StoreUnavailable``, ``OSError``, ``DecryptionFailed``.
+        """
         async with self._lock:
             await self._open()
         kept, lost, oldest_ms = await self._index.count(self._now_ms(), account_id)

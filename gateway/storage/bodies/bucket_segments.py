@@ -14,7 +14,7 @@ from gateway.storage.bucket.client import Bucket
 from gateway.storage.bucket.media import delete_objects
 
 KEY_PAUSE_S = 30.0
-"""Seconds after a failed call during which no data key is read or made: the writer of all bodies waits for each."""
+"""Seconds after a failed call during which no data key is read or made: the writer of all bodies waits for calls."""
 _SEGMENTS = f"{FOLDER}/{SEGMENTS_FOLDER}"
 _KEYS = f"{FOLDER}/{KEYS_FOLDER}"
 _MARK = f"{FOLDER}/{MARK_FILE}"
@@ -22,7 +22,7 @@ _KEY_SUFFIX = ".key"
 
 
 class BucketSegments:
-    """A bucket. Objects cannot be changed in place: an erased segment is stored anew, under another name."""
+    """The segments in a bucket. Objects cannot be changed in place: an erased segment is stored under another name."""
 
     def __init__(self, bucket: Bucket, location: str) -> None:
         self._bucket = bucket

@@ -183,7 +183,7 @@ class MovedKeyFiles:
     what it has sealed is sealed anew.
 
     A key in ``local`` moves only after ``destroy_former`` was called for its account: another node may have destroyed
-    the keys of the account since that key was made.
+    the keys of the account since that key was made. Every method raises ``OSError``.
     """
 
     def __init__(self, store: KeyFiles, local: FolderKeyFiles) -> None:
