@@ -49,6 +49,8 @@ class BodyStore:
     """The kept bodies of this node.
 
     A single thread does all work on files, in order. Because of a lock, no deletion runs while frames have no rows yet.
+    Unless they say otherwise, methods that await the thread raise ``StoreUnavailable``, ``OSError`` and, if the master
+    key does not open a data key, ``DecryptionFailed``.
 
     Args:
         folder: has the segments and the folder of the data keys.
@@ -161,10 +163,7 @@ class BodyStore:
             await asyncio.sleep(min(max(shared.move_after_s, MIN_MOVE_PAUSE_S), RETRY_S))
 
     async def move_finished(self) -> None:
-        """Move every finished segment to the shared store.
-
-        Raises ``StoreUnavailable``, ``OSError``, ``DecryptionFailed``.
-        """
+        """Move every finished segment to the shared store."""
         if self.shared is not None:
             await _run_to_end(self._move_finished(self.shared))
 
@@ -240,10 +239,7 @@ class BodyStore:
             return await self._in_thread(self._segments.list_finished, shared.move_after_s)
 
     async def write_waiting(self) -> None:
-        """Write everything that waits, and store its rows.
-
-        Raises ``StoreUnavailable``, ``OSError``, ``DecryptionFailed``.
-        """
+        """Write everything that waits, and store its rows."""
         await _run_to_end(self._write_waiting())
 
     async def _write_waiting(self) -> None:
@@ -365,10 +361,7 @@ class BodyStore:
             return await self._hide(BodyFilter(account_id=account_id))
 
     async def sweep(self) -> None:
-        """Remove expired bodies, those deleted on another node or with their account, and the oldest beyond the bound.
-
-        Raises ``StoreUnavailable``, ``OSError``, ``DecryptionFailed``.
-        """
+        """Remove what has expired, what was deleted elsewhere or with its account, and the oldest beyond the bound."""
         await _run_to_end(self._sweep())
 
     async def _sweep(self) -> None:
@@ -415,10 +408,7 @@ class BodyStore:
         return await self._index.remove_expired(self._now_ms())
 
     async def describe(self, account_id: int | None = None) -> StoredBodies:
-        """Return how much is kept. ``account_id``: count only its requests; bytes are always those of all accounts.
-
-        Raises ``StoreUnavailable``, ``OSError``, ``DecryptionFailed``.
-        """
+        """Return how much is kept. ``account_id``: count only its requests; bytes are always those of all accounts."""
         async with self._lock:
             await self._open()
         kept, lost, oldest_ms = await self._index.count(self._now_ms(), account_id)
