@@ -203,7 +203,7 @@ class AuthServices:
     """Accounts, API keys and members.
 
     ``open_members`` opens the services for members at their first use. ``find_setup_token`` returns the token to create
-    the first administrator; None if there is an active administrator.
+    the first administrator; None if there is an active one, or if passphrases are off.
     """
 
     accounts: AccountService
@@ -383,10 +383,10 @@ class Services:
         clock: returns Unix seconds.
         sign_in: sign-in with OpenID Connect; None if there is no ``[[sign_in]]`` table.
         alerts: the services of alerts; None if there is no ``[[alert]]`` table, and for commands other than ``serve``.
-        open_bodies: returns the store of bodies, which is opened when it is first needed.
-        open_streams: returns the streams that can be taken up again, whose memory is made when it is first needed.
+        open_bodies: returns the store of bodies, opened when it is first needed.
+        open_streams: returns the registry of streams that can be taken up again, opened when it is first needed.
         sinks: None if there is no ``[[sink]]`` table, and for commands other than ``serve``.
-        open_answers: returns the cache of answers, which is opened when it is first needed.
+        open_answers: returns the cache of answers, opened when it is first needed.
         open_copy_sender: returns the sender of copies to shadow models; made by the first request of a route with one.
         open_loop_guard: returns the guard that finds clients in loops; made by the first request of a key with
             ``loops``.

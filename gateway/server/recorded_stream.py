@@ -54,7 +54,7 @@ class RecordedStream:
         self.was_given_up = False
 
     def begin(self, *, may_stay_unread: bool = False) -> ResumableStream | None:
-        """Begin to keep the stream; return None if there is no room. ``may_stay_unread``: see ``ResumableStreams``."""
+        """Begin to keep the stream as ``ResumableStreams.open`` does; return None if there is no room."""
         self._may_stay_unread = may_stay_unread
         self._stream = stream = self._streams.open(self, may_stay_unread=may_stay_unread)
         if stream is None:
@@ -91,7 +91,7 @@ class RecordedStream:
         return True
 
     def close(self) -> None:
-        """Record that the request has ended and is settled."""
+        """Record that the request has ended and is settled. Forget the stream if its client has not got its id."""
         stream, self._stream = self._stream, None
         if stream is None:
             return

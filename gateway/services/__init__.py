@@ -401,7 +401,7 @@ def _build_http_settings(options: AppOptions) -> HttpSettings:
 
 
 def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
-    """Return ``info`` with the models known now, and the channels that did not list theirs."""
+    """Return ``info`` with the known models, whether all are the demo's, and the channels that did not list theirs."""
     models, demo = catalog.list_models(), [channel for channel in catalog.channels if channel.origin == "demo"]
     return attrs.evolve(
         info,

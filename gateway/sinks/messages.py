@@ -34,7 +34,7 @@ class GenAiMessages:
 
 
 def read_messages(bodies: Sequence[BodyPart], *, succeeded: bool) -> GenAiMessages:
-    """Return the messages in kept bodies. ``succeeded``: the request's end, for answers that do not tell their own."""
+    """Return the messages in kept bodies. ``succeeded`` determines the finish reason of answers that name none."""
     instructions: list[Message] = []
     input_messages: list[Message] = []
     output_messages: list[Message] = []

@@ -148,7 +148,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
 
 
 def list_admin_operations() -> tuple[AdminOperation, ...]:
-    """Return all operations of the admin API, in the order of the OpenAPI document."""
+    """Return all operations of the admin API. The OpenAPI document has the operations of one tag in this order."""
     return tuple(
         AdminOperation(method, path, partial(load, import_path), access)
         for method, path, import_path, access in _ROUTES

@@ -18,7 +18,10 @@ _FIELDS = ("key", "prompt_tokens", "prefer", *TRAITS)
 
 @frozen
 class DryRun:
-    """Where a request would go. ``asked`` is the page's query by field; a missing field is empty."""
+    """Where a request would go.
+
+    ``asked`` is the page's query by field; a missing field is empty. ``keys`` are those to choose from.
+    """
 
     explanation: Explanation
     asked: dict[str, str]

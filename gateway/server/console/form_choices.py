@@ -77,7 +77,7 @@ _ROUTES_TITLE = mark("Routes")
 
 
 async def find_choices(request: web.Request) -> Choices:
-    """Return the keys and models that the viewer's account can use now."""
+    """Return the keys and models that the viewer's account can use now; for administrators, all models."""
     account, now = request[USER].account.name, build_time(int(request.app[SERVICES].clock()))
     keys = await ask_admin_api(request, "/keys", account=account)
     usable_keys = [key for key in keys if _is_usable(key, account, now)]

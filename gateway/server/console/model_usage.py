@@ -48,7 +48,7 @@ class ServedChannel:
 
 
 async def load_usage(request: web.Request, model: str, charts: PageCharts) -> Data:
-    """Load the requests that named ``model`` in the period of ``charts``.
+    """Load the sums and the latest of the requests that named ``model`` in the period of ``charts``.
 
     Members see the requests of their account. Only administrators see accounts and channels. ``bars`` is None for
     minutes, and for a period without a name.

@@ -39,7 +39,10 @@ _MAX_SHOWN_CHARS = 80
 
 
 class QuotedInference(ActiveInference):
-    """The request that is quoted. It is neither sent nor recorded."""
+    """The request that is quoted. It is neither sent nor recorded.
+
+    ``left_nanos`` is what it may still reserve, in nano-USD; None if nothing limits it.
+    """
 
     def __init__(self, request: web.Request, operation: Operation, hold_s: int) -> None:
         super().__init__(request, operation)

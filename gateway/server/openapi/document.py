@@ -26,7 +26,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def build_document(operations: Sequence[AdminOperation]) -> dict[str, Any]:
-    """Build the document. Raises ``ValueError`` if two of ``operations`` share a name or a path."""
+    """Build the document. Raises ``ValueError`` if two operations share a name, or method and path."""
     document = parse_public()
     components = document["components"]
     admin = build_admin(operations, components["schemas"])
