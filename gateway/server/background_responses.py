@@ -53,9 +53,9 @@ log = structlog.stdlib.get_logger(__name__)
 async def forward_response(request: web.Request) -> web.StreamResponse:
     """Forward a request; answer a background request immediately with a queued response.
 
-    A background request with ``stream`` runs at the provider if it speaks the Responses API. Its stream is read to
-    the end even if the client disconnects, and can be taken up again (``get_response``). Raises ``InvalidRequest`` if
-    the request cannot run in the background.
+    A background request with ``stream`` gets its stream instead, which is read to the end even if the client
+    disconnects, and can be taken up again (``get_response``). Raises ``InvalidRequest`` if the request cannot run in
+    the background.
     """
     active = request[INFERENCE]
     ctx, inference = active.context, active.context.inference

@@ -130,7 +130,7 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
 
 @web.middleware
 async def error_responses(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Convert exceptions to error responses in the client's API format. Raises ``ConnectionError`` if it has left."""
+    """Convert exceptions to error responses in the client's API format. Raises the errors of ``convert_error``."""
     try:
         return await handler(request)
     except Exception as error:  # noqa: BLE001 - every bug ends here

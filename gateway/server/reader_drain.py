@@ -31,6 +31,9 @@ async def await_streams(
 ) -> None:
     """Wait until no resumable stream runs, for at most ``drain_timeout_s``; accept their readers meanwhile.
 
+    Returns at once if no stream runs, or if the sockets of a gateway without other nodes are inherited. Otherwise,
+    other requests are refused from then on.
+
     Args:
         runner: has the sites of this process.
         server: the settings.

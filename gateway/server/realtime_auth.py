@@ -40,10 +40,11 @@ def list_protocol_keys(request: web.Request) -> list[str]:
 
 
 async def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:
-    """Return the caller of a client secret or of a stream's token; None for other credentials.
+    """Return the caller of a client secret, or one that ``find_stream_caller`` finds; None for other credentials.
 
     A client secret is set as ``request[CLIENT_SECRET]``. Raises ``InvalidApiKey`` if the credentials are not valid, or
-    if a client secret is used at another path than that of sessions, ``KeyDisabled``, ``KeyExpired``.
+    if a client secret is used at another path than that of sessions, ``KeyDisabled``, ``KeyExpired``, and the errors of
+    ``find_stream_caller``.
     """
     if request.path.startswith("/v1/streams/"):
         stream_caller: Caller | None = load("server.stream_tokens:find_stream_caller")(request, authorization)

@@ -91,7 +91,7 @@ class RecordedStream:
         return True
 
     def close(self) -> None:
-        """Record that the request has ended and is settled. Forget the stream if its client has not got its id."""
+        """Record that the request has ended and is settled. Forget a stream whose id the client never got."""
         stream, self._stream = self._stream, None
         if stream is None:
             return
@@ -203,7 +203,9 @@ def wants_resumable(active: RecordableRequest) -> bool:
 
 
 def open_recorded(active: RecordableRequest, client: ClientStream, *, in_background: bool = False) -> ClientStream:
-    """Return a stream that can be taken up again, if the client wants one and there is room for it; else ``client``.
+    """Return a stream that can be taken up again, if the client wants one; else ``client``.
+
+    Without room for its events, the stream returned only forwards them to ``client``.
 
     A stream ``in_background`` can be taken up again in any case, and goes on however long no client reads it. Raises
     ``InvalidRequest`` if the header is malformed, and ``Overloaded`` if there is no room for a background stream.

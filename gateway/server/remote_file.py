@@ -46,7 +46,10 @@ class RemoteResponse(web.StreamResponse):
         self._media = media
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
-        """Send the file; a second call, which aiohttp makes, sends nothing. Raises ``GatewayError``."""
+        """Send the file; a second call, as aiohttp makes, sends nothing.
+
+        Raises ``GatewayError``, ``ConnectionError``.
+        """
         if self.prepared:
             return await super().prepare(request)
         size = self._media.size

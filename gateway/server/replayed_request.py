@@ -170,7 +170,7 @@ class ReplayedRequest(InternalRequest):
         self._retry_after_s: float | None = None
 
     async def replay(self) -> ReplayedAnswer:
-        """Send the request, and return its row and its answer: empty if it failed, or what had come of its stream."""
+        """Send the request, and return its row and its answer. After a failure that is empty, or the part that came."""
         self.services.drain.active_count += 1
         try:
             await self.run()

@@ -92,7 +92,7 @@ async def pass_response_on(request: web.Request) -> web.StreamResponse | None:
 
     The response does not name its node, so all nodes are asked; the first one that has the events is taken.
 
-    Raises ``ClientDisconnected``.
+    Raises ``ClientDisconnected``, ``Overloaded``.
     """
     peers, caller, text = request.app[SERVICES].admin.peers, request[CALLER], request.query.get(STARTING_AFTER, "")
     if peers is None:

@@ -131,7 +131,10 @@ async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport:
 
 
 async def await_first(wait_tasks: set[asyncio.Future[None]], transport: asyncio.Transport) -> None:
-    """Wait until one of ``wait_tasks`` is done. Raises ``ConnectionResetError`` if the client stops reading."""
+    """Wait until one of ``wait_tasks`` is done.
+
+    If the client stops reading, aborts the connection and raises ``ConnectionResetError``.
+    """
     unsent_bytes = transport.get_write_buffer_size()
     finished_waits: set[asyncio.Future[None]] = set()
     while not finished_waits:

@@ -37,7 +37,7 @@ from gateway.server.unserved_paths import MODEL_PATH, add_unserved_routes
 
 
 class ParseMessages(Protocol):
-    """Parses a body in the Anthropic API format."""
+    """Parses a body in the Anthropic API format. ``features`` is the value of ``anthropic-beta``."""
 
     def __call__(self, body: dict[str, Any], features: str | None = None) -> InferenceRequest: ...
 

@@ -32,7 +32,7 @@ def make_token(request: web.Request, stream_id: str) -> tuple[str, int]:
 def find_stream_caller(request: web.Request, authorization: str | None) -> Caller | None:
     """Return the caller with a stream's token, or on whose behalf another node asks; None for other requests.
 
-    Raises ``InvalidApiKey``, ``KeyDisabled``, ``KeyExpired``.
+    Raises ``InvalidApiKey``, ``KeyDisabled``, ``KeyExpired``, and ``InvalidRequest`` if the node's call is malformed.
     """
     if authorization is None:
         return find_asking_caller(request) if NODE_KEY in request.query else None

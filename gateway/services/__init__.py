@@ -165,7 +165,7 @@ async def open_services(options: AppOptions, drain: DrainState) -> AsyncIterator
 
 
 def _find_own_node(options: AppOptions) -> str | None:
-    """Return the id of this gateway as a node of a cluster; None for a single gateway."""
+    """Return this gateway's id as a node of a cluster; None for a single gateway, or commands other than ``serve``."""
     if not (options.config.cluster.enabled and options.declare):
         return None
     with _explain_store_errors(options):

@@ -154,7 +154,7 @@ def _share_models(
 
 
 async def _find_demo_use(request_log: RequestLogRepository, since_s: float) -> float | None:
-    """Return when the newest demo request ended (Unix seconds); None if that was before ``since_s``.
+    """Return when the newest demo request ended (Unix seconds); None if there was none since ``since_s``.
 
     The query runs once per model, because the log has an index on models but none on channels.
     """

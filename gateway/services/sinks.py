@@ -91,7 +91,7 @@ def _open_kept_bodies(base: BaseServices, bodies: "CreatedOnce[BodyStore]") -> K
     request_log = RequestLogRepository(base.storage.database)
 
     async def check_waited(request_id: str, max_wait_s: float, reason: str) -> None:
-        """Raise ``DeliveryFailed`` unless the request was settled more than ``max_wait_s`` ago."""
+        """Raise ``DeliveryFailed`` if the request was settled at most ``max_wait_s`` ago."""
         for stored_request in await request_log.list_by_ids([request_id]):
             if clock() - stored_request.row.settled_ms / 1000 <= max_wait_s:
                 raise DeliveryFailed(reason)

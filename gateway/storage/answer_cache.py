@@ -495,7 +495,7 @@ def _pack(answer: CachedAnswer) -> bytes:
 
 
 def _unpack(packed: bytes) -> dict[str, Any]:
-    """Return the fields of an answer that are sealed."""
+    """Return the fields of an answer that ``_pack`` has packed."""
     plain = zlib.decompress(packed)
     start = _LENGTH_BYTES + int.from_bytes(plain[:_LENGTH_BYTES], "big")
     fields: dict[str, Any] = orjson.loads(plain[_LENGTH_BYTES:start])

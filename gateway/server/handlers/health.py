@@ -32,7 +32,7 @@ class StoreCheck:
     async def run(self, app: web.Application) -> None:
         """Raise ``StoreUnavailable`` if requests cannot be recorded at the moment.
 
-        A node of a cluster serves without the database: it raises the error of the database after ``NODE_TIMEOUT_S``.
+        A node of a cluster serves without the database: there, its error is raised only after ``NODE_TIMEOUT_S``.
         """
         storage = app[SERVICES].storage
         storage.check_room()

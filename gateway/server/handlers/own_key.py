@@ -83,7 +83,7 @@ async def get_usage(request: web.Request) -> web.Response:
     """``GET /v1/key/usage``: the key's requests, tokens and costs ``by`` day, model or user, or those of one ``user``.
 
     ``from`` and ``to`` (YYYY-MM-DD, UTC) are the first and the last day. Raises ``InvalidRequest`` for an invalid date,
-    too long a period, or an unknown axis.
+    too long a period, an unknown axis, or one user by model.
     """
     caller, services, user = request[CALLER], request.app[SERVICES], request.query.get("user", "")
     axis = _parse_axis(request.query.get("by", "day"))
@@ -136,7 +136,7 @@ def _list_limits(services: Services, owner: ApiKey | Account) -> list[_Fields]:
 
 
 async def _list_further_limits(services: Services, key: ApiKey, *, shows_account: bool) -> list[_Fields]:
-    """Return the further limits that count the key: those of each key and, if shown, of each account and each model."""
+    """Return the further limits that count the key: those for each key and, if shown, for each account and model."""
     shown_kinds = {"key", "account", "model"} if shows_account else {"key"}
     limits = [limit for limit in _list_limits_in_force(services, key) if limit.kind in shown_kinds]
     spending = services.billing.limits.spending

@@ -41,7 +41,7 @@ async def get_response(request: web.Request) -> web.StreamResponse:
     """``GET /v1/responses/{id}``: the response; with ``stream=true``, as a stream of events.
 
     With ``starting_after``, the stream has the events after that ``sequence_number``. Raises ``InvalidRequest`` if a
-    parameter is malformed, ``NotFound``, and ``StreamInterrupted`` if those events are not kept.
+    parameter is malformed, ``StreamInterrupted`` if those events are not kept, and the errors of ``_ask_owner``.
     """
     streamed = _FLAG_VALUES.get(request.query.get("stream", "false"))
     if streamed is None:
@@ -64,7 +64,8 @@ async def get_response(request: web.Request) -> web.StreamResponse:
 async def _send_kept_events(request: web.Request) -> web.StreamResponse | None:
     """Send the events of a background response that this or another node keeps; return None if none does.
 
-    Raises ``InvalidRequest``, and ``StreamInterrupted`` for a later part of events that are not kept.
+    Raises ``InvalidRequest``, ``ClientDisconnected``, and ``StreamInterrupted`` for a later part of events that are not
+    kept.
     """
     text = request.query.get(STARTING_AFTER)
     sequence = parse_sequence_number(text)

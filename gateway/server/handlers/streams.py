@@ -51,7 +51,10 @@ async def get_stream(request: web.Request) -> web.StreamResponse:
 
 
 async def _send_response_events(request: web.Request) -> web.StreamResponse:
-    """Send the events of a background response to another node. Raises ``NotFound``, ``InvalidRequest``."""
+    """Send the events of a background response to another node.
+
+    Raises ``NotFound``, ``InvalidRequest``, ``ClientDisconnected``.
+    """
     streams = request.app[SERVICES].open_streams.instance
     account_id = request[CALLER].account.id
     stream = None if streams is None else streams.find_response(request.match_info["id"], account_id)
@@ -109,7 +112,7 @@ def _find_stream(request: web.Request) -> ResumableStream | None:
 
 
 def _find_other_node(request: web.Request) -> str | None:
-    """Return the other node that has the stream in the path; None if there is none, or if that node asks this one."""
+    """Return the other node that has the stream in the path; None if there is none, or if another node asks."""
     match, own_node = _ID.fullmatch(request.match_info["id"]), request.app[SERVICES].active_requests.node
     if match is None or own_node is None or match[2] in {None, own_node} or ASKING_NODE in request:
         return None

@@ -51,7 +51,10 @@ class ActiveVideoSubmission(ActiveInference):
         self.submitting = False
 
     def cancel(self) -> bool:
-        """Cancel the request. Raises ``Conflict`` once the submission has begun: cancel the job by its id instead."""
+        """Cancel the request; return False if it was already cancelled.
+
+        Raises ``Conflict`` once the submission has begun: cancel the job by its id instead.
+        """
         if self.submitting:
             raise Conflict("The request has become a video job: cancel the job", should_retry=False)
         return super().cancel()

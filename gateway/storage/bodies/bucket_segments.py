@@ -14,7 +14,7 @@ from gateway.storage.bucket.client import Bucket
 from gateway.storage.bucket.media import delete_objects
 
 KEY_PAUSE_S = 30.0
-"""Seconds after a failed call during which no data key is read or made: the writer of all bodies waits for calls."""
+"""Seconds after a failed call during which no data key is read or made: each call holds up all writing."""
 _SEGMENTS = f"{FOLDER}/{SEGMENTS_FOLDER}"
 _KEYS = f"{FOLDER}/{KEYS_FOLDER}"
 _MARK = f"{FOLDER}/{MARK_FILE}"
