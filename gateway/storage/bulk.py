@@ -14,7 +14,7 @@ from sqlalchemy import Boolean, Table
 from gateway.storage.async_engine import AsyncConnection
 
 MIN_COPIED_ROWS = 32
-"""From this many rows on, PostgreSQL uses COPY; for fewer, an INSERT of each is cheaper."""
+"""From this many new rows on, PostgreSQL uses COPY; for fewer, an INSERT of each is cheaper."""
 
 
 ROWS_PER_INSERT = 16

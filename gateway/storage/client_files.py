@@ -29,7 +29,10 @@ class ClientFileRepository:
         self._database = database
 
     async def add_file(self, file: ClientFile, max_total_bytes: int) -> None:
-        """Store a new file. Raises ``RequestTooLarge`` if its account lacks room, ``NotFound`` without the account."""
+        """Store a new file. Raises ``NotFound`` without the account, and ``RequestTooLarge`` if the account lacks room.
+
+        ``max_total_bytes``: the bound of all files and open uploads of the account; 0 for none.
+        """
 
         async def add(connection: AsyncConnection) -> None:
             await _check_room(connection, file, max_total_bytes)
@@ -162,7 +165,10 @@ def _match_account(account_id: int | None) -> list[ColumnElement[bool]]:
 
 
 async def _check_room(connection: AsyncConnection, new_object: ClientFile | ClientUpload, max_total_bytes: int) -> None:
-    """Raise ``RequestTooLarge`` unless ``new_object`` fits next to the files and the declared sizes of uploads."""
+    """Raise ``RequestTooLarge`` unless ``new_object`` fits next to what the account has already.
+
+    Files count with their sizes, open uploads with the declared ones, and expired uploads with those of their parts.
+    """
     if not max_total_bytes:
         return
     is_account, is_unexpired = (

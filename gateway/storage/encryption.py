@@ -1,4 +1,4 @@
-"""Encryption of values in the database, under a key from a separate file.
+"""Encryption of values in the database and in files, under keys that are derived from a root key.
 
 AES-256-GCM (NIST SP 800-38D) with a random nonce of 96 bits; keys are derived by HKDF-SHA256 (RFC 5869), one for each
 purpose. An encrypted value is a version byte, the nonce, then the ciphertext with its tag.

@@ -1,4 +1,7 @@
-"""The bytes of clients' files: ``<folder>/<first two digits>/<32 digits>.bin``, written whole or not at all."""
+"""The bytes of clients' files: ``<folder>/<first two digits>/<32 digits>.bin``, written whole or not at all.
+
+The results of running batches are appended to files next to these folders.
+"""
 
 import asyncio
 import os
@@ -83,7 +86,7 @@ class FileFolder:
     def adopt(self, name: str, object_id: str) -> int:
         """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
 
-        Blocks. An interrupted call can be repeated. Raises ``FileNotFoundError`` if neither file exists.
+        Blocks. An interrupted call can be repeated. Raises ``OSError``: ``FileNotFoundError`` if neither file exists.
         """
         path, target = self.path / name, self._find_path(object_id)
         if path.exists():

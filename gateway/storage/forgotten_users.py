@@ -52,7 +52,10 @@ _UPDATE_DETAIL = update(audit).where(audit.c.sequence == bindparam("row")).value
 
 
 class ForgottenUserRepository:
-    """Renames an end user; with ``account_id``, only in what belongs to that account."""
+    """Renames an end user; with ``account_id``, only in what belongs to that account.
+
+    A user may be stored under several ``names``: as clients name it, and as a hash.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

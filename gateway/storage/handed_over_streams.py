@@ -51,7 +51,7 @@ class StreamFileWriter:
         self._file.write(_LENGTH.pack(len(sealed)) + sealed)
 
     def commit(self) -> None:
-        """Put the file in its place."""
+        """Flush what was written to the disk, and put the file in its place."""
         with self._file:
             self._file.flush()
             os.fsync(self._file.fileno())

@@ -39,8 +39,9 @@ async def check_secrets(
 ) -> None:
     """Check every secret file of ``folder`` against ``database``; create missing files that no row depends on.
 
-    ``master_key`` replaces its file. Unusable files of ``renew`` are created again. ``store_rows`` stores more
-    rows in the commit of the fingerprints. Raises ``DataFolderDamaged``, which says what to restore.
+    New fingerprints are stored. ``master_key`` replaces the file of that name. ``renew`` names secrets that may differ
+    from the stored fingerprints; missing or unusable files of these are created anew. ``store_rows`` stores more rows
+    in the commit of the fingerprints. Raises ``DataFolderDamaged``, which says what to restore.
     """
     stored_prints: dict[str, str] = {row.name: row.fingerprint for row in await database.read(select(fingerprints))}
     if not stored_prints and database.kind == "postgresql":

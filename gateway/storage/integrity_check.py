@@ -48,7 +48,8 @@ async def check_integrity(path: Path, within_s: float) -> None:
 async def find_damage(path: Path) -> list[str]:
     """Return up to ``MAX_PROBLEMS`` problems of the first damaged table; empty if no table is damaged.
 
-    Checks the whole database, table by table, without a time limit. Errors that are no damage are ignored.
+    Checks the whole database, table by table, without a time limit. An error that is no damage ends the check without
+    a problem. Raises ``sqlite3.Error`` if the file cannot be opened.
     """
     connection = sqlite3.connect(build_read_only_uri(path), uri=True, check_same_thread=False)
     loop = asyncio.get_running_loop()

@@ -101,9 +101,8 @@ class KeptResponseRepository:
     async def load(self, responses: Sequence[KeptResponse], max_bytes: int, *, items: bool) -> list[KeptResponse]:
         """Return ``responses`` with their bodies and, if asked, their ``items``, in the same order.
 
-        A response that no longer exists is left out.
-        ``max_bytes`` limits each response after decompression, because a row of an earlier version does not give its
-        size.
+        A response that no longer exists is left out. ``max_bytes`` limits each response after decompression, because a
+        row of an earlier version does not give its size.
 
         Raises:
             DecryptionFailed: a response was encrypted with another secret.
@@ -140,7 +139,8 @@ class KeptResponseRepository:
     async def make_room(self, account_id: int, now_ms: int, max_bytes: int) -> int:
         """Delete an account's oldest responses until ``max_bytes`` or less remain, if possible.
 
-        Return the remaining bytes. Responses that others continue cannot be deleted.
+        Return the remaining bytes. Responses that others continue are only hidden from clients, and their bytes still
+        count.
         """
         is_live = _table.c.account_id == account_id, _table.c.expires_ms > now_ms
         oldest_ids = select(_table.c.id).where(*is_live).order_by(_table.c.created_ms).limit(_ROWS_PER_EVICTION)

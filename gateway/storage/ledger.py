@@ -309,9 +309,10 @@ class LedgerRepository:
         return [parse_entry(row) for row in await self._database.read(statement)]
 
     async def list_spending(self, day: UtcDay, zones: "Mapping[int, AccountZone] | None" = None) -> Sequence[Spending]:
-        """Return every balance with a charge or a credit, as of ``day``.
+        """Return what each key was charged, and what each key and account was credited, as of ``day``.
 
-        An account's charges are in its keys' rows. ``zones``: the accounts whose days and months are not those of UTC.
+        The same balance may have several items, which add up. ``zones``: the accounts whose days and months are not
+        those of UTC.
         """
         charge_query, credit_query = _select_spending(day)
         charges = [
@@ -334,7 +335,10 @@ class LedgerRepository:
         return max((int(row[0]) for row in days if row[0] is not None), default=None)
 
     async def find_latest_s(self, account_ids: Collection[int], since_s: int) -> int | None:
-        """Return the end of the second of the last entry of ``account_ids`` at or after ``since_s``; None: no entry."""
+        """Return the second after the last entry of ``account_ids``; None without an entry at or after ``since_s``.
+
+        Both are Unix seconds.
+        """
         from gateway.storage.zone_spending import find_latest_s  # noqa: PLC0415 - only with time zones
 
         return await find_latest_s(self._database, account_ids, since_s)

@@ -39,8 +39,8 @@ UNSTORABLE_MODEL = "(unstorable)"
 
 async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord], subjects: SubjectSums) -> None:
     """Store rows and their charges in the current transaction. Raises ``IntegrityError`` if a row is stored already."""
-    for table, values in list_inserts(rows):
-        await table.run(connection, values)
+    for bulk_insert, values in list_inserts(rows):
+        await bulk_insert.run(connection, values)
     await subjects.add(connection, rows)
 
 
@@ -61,7 +61,7 @@ def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
         *_list_failure_inserts(rows),
         *_list_limit_inserts(rows),
     ]
-    return [(table, values) for table, values in inserts if values]
+    return [(bulk_insert, values) for bulk_insert, values in inserts if values]
 
 
 def _list_limit_inserts(rows: Iterable[RequestRecord], sign: int = 1) -> _Inserts:
@@ -99,8 +99,8 @@ async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord
         await _ADD_DAYS.run(connection, days)
     await _ADD_HOURS.run(connection, [(*group_key, *negate(sums)) for group_key, sums in sum_rows(rows).items()])
     await subjects.add(connection, rows, reverses=True)
-    for table, values in (*_list_failure_inserts(rows, -1), *_list_limit_inserts(rows, -1)):
-        await table.run(connection, values)
+    for bulk_insert, values in (*_list_failure_inserts(rows, -1), *_list_limit_inserts(rows, -1)):
+        await bulk_insert.run(connection, values)
     from gateway.storage.usage_splits import take_back  # noqa: PLC0415 - only if rows are reversed
 
     await take_back(connection, [row.settled_ms for row in rows])
@@ -131,8 +131,8 @@ async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
     await _INSERT_CHARGES.run(connection, [(row.settled_ms, "charge", *owner, row.cost_nanos, row.id)])
     await _ADD_DAYS.run(connection, [(day_of(row), *owner, UNSTORABLE_MODEL, 1, 0, 0, 0, row.cost_nanos)])
     await _ADD_RETIRED.run(connection, [(*owner, 1, row.cost_nanos, -1)])
-    for table, values in _list_limit_inserts([row]):
-        await table.run(connection, values)
+    for bulk_insert, values in _list_limit_inserts([row]):
+        await bulk_insert.run(connection, values)
     return True
 
 

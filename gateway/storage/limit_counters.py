@@ -53,7 +53,10 @@ class CountedRows:
 
 @frozen
 class SubjectChoice:
-    """The subjects that are asked for: ``subjects`` (None: all), if they match the SQL ``pattern`` (empty: any)."""
+    """The subjects that are asked for: those of ``subjects`` (None: all) that match ``pattern`` (empty: any).
+
+    ``pattern`` is one of SQL's LIKE, without regard to case.
+    """
 
     subjects: Sequence[str] | None = None
     pattern: str = ""
@@ -129,9 +132,10 @@ class LimitCounters:
         return {row.subject: int(row.spent) for row in await self._database.read_long(statement)}
 
     async def delete_before(self, counter: str, before_s: int) -> int:
-        """Delete the sums of windows or slices that began before ``before_s``; return their number.
+        """Delete the sums of a counter's windows or slices that began before ``before_s``; return their number.
 
-        Sums of windows without an end stay: their start is 0.
+        Charges for dead nodes in these windows are deleted, too, and not counted. Sums of windows without an end stay:
+        their start is 0.
         """
         orphans, sums = [
             delete(table).where(table.c.counter == counter, table.c.start_s.between(1, before_s - 1))

@@ -25,7 +25,7 @@ from gateway.storage.schema import limit_fills, requests, retired
 from gateway.storage.sqlite_database import SqliteDatabase
 
 BEFORE_UPGRADE = ""
-"""The counter of a row that the migration has stored: limits of the first start are older than this table."""
+"""The counter of a row that the migration stores: until it is deleted, limits may be older than this table."""
 _ROWS_PER_LOOK = 50_000
 _MARGIN_ROWS = 10_000
 """How many earlier sequences are examined, too: on nodes, rows may become visible after rows with higher ones."""
@@ -166,7 +166,10 @@ class LimitFillRepository:
         return 0 if until_ms is None or until_ms < 0 else int(until_ms) // 1000 + 1
 
     async def count(self, fill: LimitFill, max_rows: int, find_charge: FindCharge) -> FillStep | None:
-        """Count the next requests, at most ``max_rows``, in one commit; return None if the limit is gone."""
+        """Count the next requests, at most ``max_rows``, in one commit.
+
+        Return None if the limit is gone, or its fill is done.
+        """
         if isinstance(self._database, SqliteDatabase):
             return await self._database.transact(partial(_count_sqlite, fill, max_rows, find_charge))
         return await self._database.write(partial(_count, fill, max_rows, find_charge))

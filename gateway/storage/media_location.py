@@ -16,10 +16,11 @@ _STYLES = frozenset({"path", "virtual"})
 
 @frozen
 class BucketAddress:
-    """A bucket, and the prefix of the gateway's objects in it. Empty fields are read from the environment.
+    """A bucket, and the prefix of the gateway's objects in it.
 
-    ``endpoint`` is the URL of the store; without one, also in the environment, that of AWS. ``virtual`` says whether
-    the bucket's name is part of the host name instead of the path.
+    ``endpoint`` is the URL of the store. If the endpoint, the region or the credentials are empty, the environment has
+    them; an endpoint that it does not have, either, is that of AWS. ``virtual`` says whether the bucket's name is part
+    of the host name instead of the path.
     """
 
     bucket: str
@@ -37,7 +38,7 @@ class BucketAddress:
 
 
 MediaLocation = Path | BucketAddress | None
-"""Where media are stored: a folder, a bucket, or None for the data folder."""
+"""Where media or kept bodies are stored: a folder, a bucket, or None for the data folder."""
 
 
 def parse_location(url: str) -> MediaLocation:

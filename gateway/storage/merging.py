@@ -12,7 +12,7 @@ CHANGED_MEANWHILE = "Another user has changed the same settings: reload and try 
 
 
 class ChangedMeanwhile(Conflict):
-    """A field to be changed was changed by others since it was read."""
+    """A field to be changed was changed by others since it was read, or both changes together are not valid."""
 
 
 T = TypeVar("T", Account, ApiKey, Channel)

@@ -42,8 +42,8 @@ class Window:
 
     Attributes:
         newest: the cursor after every row that is visible now.
-        since: the cursor at which the window begins; empty unless cursors are snapshots.
-        until: the cursor at which the window ends; empty unless cursors are snapshots.
+        since: the cursor at which the window begins; empty on SQLite, and in a list without a cursor.
+        until: the cursor at which the window ends; empty like ``since``.
         is_cut: whether there may be rows after its end.
     """
 
@@ -73,7 +73,10 @@ class Snapshot:
         return "t" + ".".join(map(str, (self.end, *self.running)))
 
     def bound(self, earlier_snapshot: "Snapshot | None" = None) -> "Snapshot":
-        """Leave out the last transactions if there are too many, but none that ``earlier_snapshot`` contains."""
+        """Return the snapshot without its last transactions if it is too long, or too far after ``earlier_snapshot``.
+
+        All transactions of ``earlier_snapshot`` stay. The bounds are ``MAX_RUNNING`` and ``MAX_STEP``.
+        """
         end = self.running[MAX_RUNNING] if len(self.running) > MAX_RUNNING else self.end
         if earlier_snapshot is not None:
             end = max(earlier_snapshot.end, min(end, earlier_snapshot.end + MAX_STEP))

@@ -76,8 +76,9 @@ def is_encrypted(backup: Path) -> bool:
 def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: str = "") -> Mapping[str, Any]:
     """Restore ``backup`` as the data folder ``target``, which must be empty or missing; return the manifest.
 
-    The rows go to the empty database at the URL ``server``, if given. Nothing is left behind if a step fails before the
-    last one, which moves the files into place. Raises ``RestoreRefused`` or ``OSError``.
+    A field ``kept_bodies`` is added to the manifest if the backup itself has kept bodies. The rows go to the empty
+    database at the URL ``server``, if given. Nothing is left behind if a step fails before the last one, which moves
+    the files into place. Raises ``RestoreRefused`` or ``OSError``.
     """
     _check_target(target)
     with _make_draft(target) as draft:
@@ -113,7 +114,8 @@ def _remove_mark(draft: Path) -> None:
 def _check_kept_bodies(draft: Path, node: str) -> dict[str, int]:
     """Return how many requests of a backup have kept bodies, and how many of these are damaged.
 
-    The rows lose the id of the former node: the restored folder is another one. Raises ``RestoreRefused``.
+    The rows lose the id of the former node: they are those of the gateway that opens the folder next. Raises
+    ``RestoreRefused``.
     """
     try:
         release_node(draft / DATABASE, node)

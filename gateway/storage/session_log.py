@@ -86,7 +86,10 @@ class SessionLogRepository:
         self._summed_rows = summed_rows
 
     async def list_sessions(self, session_filter: SessionFilter, limit: int) -> SessionPage:
-        """Return the ``limit`` sessions that match and were used last. A page may have fewer, and a ``next``."""
+        """Return the ``limit`` sessions that match and were used last.
+
+        A page may have fewer although more follow: only one without ``next`` is the last.
+        """
         ends = [await self._database.read(select(end(_sequence))) for end in (func.min, func.max)]
         lowest, highest = (rows[0][0] for rows in ends)
         if highest is None:
@@ -110,7 +113,10 @@ class SessionLogRepository:
     async def _leave_out_listed(
         self, rows: Sequence[Row[Any]], session_filter: SessionFilter
     ) -> tuple[tuple[SessionKey, ...], SessionCursor | None]:
-        """Return the sessions that no earlier page has, with the cursor of a next page if the search ends at one."""
+        """Return the sessions that no earlier page has, in order, as far as the search got with its steps.
+
+        The second value is the cursor of the next page if the search was cut off, else None.
+        """
         sessions, steps_left = list[SessionKey](), self._search_steps
         for row in rows:
             next_row, steps = row.next_row, 0

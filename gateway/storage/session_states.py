@@ -126,7 +126,7 @@ class SessionStateRepository:
         return await self._database.write(work)
 
     async def list_unneeded_sums(self, after: str = "") -> list[str]:
-        """Return the sessions after this one that have spent something and have neither state nor stored requests.
+        """Return sessions that have spent something and have neither state nor stored requests, by subject, after ``after``.
 
         After a full list, more may follow. In a cluster, those that a node has credit of are left out.
         """

@@ -1,4 +1,4 @@
-"""The ``sinks`` table: how far each sink is, and how many requests were deleted before it had delivered them."""
+"""The ``sinks`` table: how far each sink is, and how many requests were delivered, refused, or deleted too early."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -75,7 +75,7 @@ class SinkRepository:
 class LostRequests:
     """Counts the requests that retention deletes before a sink has delivered them.
 
-    ``matches_by_name`` returns for each sink whether it delivers a row. ``clock`` returns Unix seconds.
+    ``matches_by_name`` has for each sink a function that returns whether the sink delivers a row.
     """
 
     def __init__(

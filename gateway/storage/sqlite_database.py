@@ -155,8 +155,8 @@ def _read_rows(reader: Engine, statement: Executable) -> Sequence[Row[Any]]:
 
 
 def _insert(build: Callable[[], Inserts], connection: sqlite3.Connection) -> None:
-    for table, rows in build():
-        table.run_sqlite(connection, rows)
+    for bulk_insert, rows in build():
+        bulk_insert.run_sqlite(connection, rows)
 
 
 def _run(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> tuple[T, float]:

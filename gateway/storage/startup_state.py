@@ -1,4 +1,7 @@
-"""What an earlier process has left. Open work is read with one statement, because most starts find none."""
+"""What earlier processes have left: open work, and the time of the last record.
+
+Open work is read with one statement, because most starts find none.
+"""
 
 from sqlalchemy import text
 

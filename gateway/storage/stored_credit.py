@@ -25,7 +25,7 @@ class StoredCredit(Protocol):
     async def list_problems(
         self, more_queries: Sequence[Executable] = ()
     ) -> tuple[Sequence[str], Sequence[str], Sequence[Sequence[Row[Any]]]]:
-        """Return the errors in balances, leases and jobs, the exceeded limits, and the rows of other statements.
+        """Return the errors in balances, leases and jobs, the exceeded limits, and the rows of ``more_queries``.
 
         All are of one snapshot.
         """

@@ -48,9 +48,10 @@ class SubjectPage:
 async def list_subjects(
     database: Database, subject_filter: SubjectFilter, words: Sequence[str], sort: str, *, start: int, limit: int
 ) -> SubjectPage:
-    """Return ``limit`` subjects from ``start`` on whose names have all ``words``, in any case.
+    """Return ``limit`` subjects from position ``start`` on, of those whose names have all ``words``.
 
-    ``sort`` is a name in ``SORT_KEYS``, after ``-`` in descending order. Beyond the last row there are no rows, and the
+    The case of ASCII letters does not count. ``sort`` is a name in ``SORT_KEYS``, with ``-`` before it for descending
+    order. Beyond the last row there are no rows, and the
     total is 0.
     """
     has_words = [contain_text(word, _COLUMNS.value) for word in words]
@@ -102,7 +103,7 @@ async def list_tag_names(database: Database, subject_filter: SubjectFilter) -> l
 
 
 def split_words(search: str) -> list[str]:
-    """Return the words of a search, each once."""
+    """Return the words of a search, each once, with ASCII letters in lower case."""
     return list(dict.fromkeys(lower_ascii(search).split()))
 
 

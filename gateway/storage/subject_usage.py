@@ -32,7 +32,10 @@ class SubjectUsageRepository:
         self._database = database
 
     async def find_usage(self, subject_filter: SubjectFilter, max_lines: int) -> SubjectUsage:
-        """Return the ``max_lines`` most expensive subjects, the sum of the others, and of those beyond the bound."""
+        """Return the ``max_lines`` most expensive subjects, the sum of the others, and the sum of ``OTHER_VALUES``.
+
+        The latter has the values that are beyond a day's bound and have no sums of their own.
+        """
         conditions = write_conditions(subject_filter)
         listed = _COLUMNS.value != OTHER_VALUES
         by_cost = func.sum(_COLUMNS.cost_nanos).desc(), func.sum(_COLUMNS.requests).desc(), _COLUMNS.value

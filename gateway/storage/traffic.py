@@ -137,7 +137,7 @@ def _find(stretches: Iterable[TimeRange], traffic_filter: TrafficFilter, *column
 
 
 def write_conditions(traffic_filter: TrafficFilter) -> list[ColumnElement[bool]]:
-    """Return the conditions of a filter on ``usage_hours``, without its time."""
+    """Return the conditions of a filter on ``usage_hours``, without its time and its verdict."""
     equal_values = {
         name: getattr(traffic_filter, name) for name in ("account_id", "key_id", "model", "channel", "status")
     }

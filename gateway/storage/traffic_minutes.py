@@ -31,7 +31,7 @@ _MODEL = case(
     ((_COLUMNS.attempts == 0) & func.coalesce(_COLUMNS.error_code, "").in_(sorted(UNKNOWN_MODEL_CODES)), ""),
     else_=_COLUMNS.model,
 )
-"""The model whose sums have a row, as ``domain.traffic.find_summed_model`` returns it."""
+"""The model in whose sums a row counts, as ``domain.traffic.find_summed_model`` returns it."""
 _CHANNEL = func.coalesce(_COLUMNS.channel, "")
 _HAS_FAILED = _COLUMNS.outcome.not_in(sorted(NON_FAILURES))
 _LABELS: dict[SplitAxis, ColumnElement[Any]] = {
@@ -78,7 +78,8 @@ class _RequestRanges(RequestLogRepository):
 class RowSeriesReader:
     """Reads series by minute or hour of the requests that both filters select; the filters' times are ignored.
 
-    ``unit_ms`` is the length of a minute or an hour. With more than ``max_rows`` rows, ``has_rows`` returns False.
+    ``unit_ms`` is the length of a minute or an hour. ``has_rows`` returns False if a chart would have to sum more than
+    ``max_rows`` rows.
     """
 
     def __init__(

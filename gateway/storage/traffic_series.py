@@ -157,7 +157,7 @@ class TrafficSeriesReader:
 
 
 async def open_series_reader(database: Database, traffic_filter: TrafficFilter) -> TrafficSeriesReader:
-    """Return a reader that uses the splits of past days, unless very many new rows might have changed them."""
+    """Return a reader that uses the splits of past days, unless it is not known which of them new rows change."""
     try:
         changed_days = await SplitRepository(database).find_changed_days(_MAX_LOOKS)
     except StoreUnavailable:

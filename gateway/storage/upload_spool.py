@@ -58,8 +58,8 @@ class UploadSpool:
     def acquire(self, byte_count: int, share_bytes: int) -> None:
         """Reserve bytes for an account that holds ``share_bytes``. Raises ``Overloaded`` or ``RateLimited``.
 
-        An account may not hold more than it leaves for others, or a sixteenth of the spool: a single account gets half
-        of it, and a second one still finds room.
+        An account may hold as many bytes as it leaves free, or a sixteenth of the spool if that is more. So a single
+        account gets half of the spool, and a second one still finds room.
         """
         free_bytes = self._limit - self._held_bytes - byte_count
         if free_bytes < 0:

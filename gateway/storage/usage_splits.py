@@ -213,7 +213,7 @@ class SplitRepository:
         return rows
 
     async def _find_cursor(self) -> tuple[str, int] | None:
-        """Return up to where new rows were looked at, and how often rows were taken back; None before that."""
+        """Return the cursor after the rows looked at, and how often rows were taken back; None before the first look."""
         rows: Sequence[Any] = await self._database.read(
             select(_STATE.cursor, _STATE.before).where(_STATE.name == _NAME)
         )

@@ -117,7 +117,10 @@ class VideoRepository:
         self._database = database
 
     async def create(self, job: VideoJob, max_open: int = _UNLIMITED) -> bool:
-        """Store a job with its reservation. In a cluster, return False if its account has ``max_open`` jobs."""
+        """Store a job with its reservation.
+
+        In a cluster, store nothing and return False if its account has ``max_open`` open jobs already.
+        """
         count_query = select(func.count()).where(videos.c.account_id == job.account_id, ~_HAS_ENDED)
 
         async def work(connection: AsyncConnection) -> bool:
@@ -315,9 +318,10 @@ class VideoRepository:
 async def post_ends(
     database: Database, connection: AsyncConnection, ends: Sequence[tuple[VideoJob, RequestRecord]]
 ) -> None:
-    """Store the requests of jobs.
+    """Store the requests of jobs with their charges, and release the reservations of the jobs.
 
-    A stored row is replaced: a request is stored as refused if the provider did not answer ``create``.
+    A row that is stored already is replaced: while it is not known whether the provider has begun a job, the request
+    may have been stored as refused.
     """
     rows = [row for _, row in ends]
     stored_rows = await connection.execute(select(requests).where(requests.c.id.in_([row.id for row in rows])))

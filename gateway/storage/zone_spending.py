@@ -25,7 +25,10 @@ _Sums = Mapping[_Key, int]
 async def correct_spending(
     database: Database, now_s: int, zones: Mapping[int, AccountZone], lines: Sequence[Spending]
 ) -> list[Spending]:
-    """Return ``lines`` with the days and months of ``zones`` in place of those of UTC. Raises ``StoreUnavailable``."""
+    """Return ``lines`` with the days and months of ``zones`` in place of those of UTC.
+
+    They are in further lines of the same balances. Raises ``StoreUnavailable``.
+    """
     other_lines = [
         attrs.evolve(line, month_nanos=0, day_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
         if line.account_id in zones
@@ -36,7 +39,10 @@ async def correct_spending(
 
 
 async def find_latest_s(database: Database, account_ids: Collection[int], since_s: int) -> int | None:
-    """Return the end of the second of the last entry of ``account_ids`` at or after ``since_s``; None: no entry."""
+    """Return the second after the last entry of ``account_ids``; None without an entry at or after ``since_s``.
+
+    Both are Unix seconds.
+    """
     ids, latest_ms = list(account_ids), list[int]()
     for first in range(0, len(ids), _ACCOUNTS_PER_QUERY):
         batch = ids[first : first + _ACCOUNTS_PER_QUERY]

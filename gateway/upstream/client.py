@@ -1,4 +1,4 @@
-"""The HTTP client for providers, on asyncio transports: one write per request, one call per received piece.
+"""The HTTP client for providers, on asyncio transports: one write for a small request, one call per received piece.
 
 Exceptions of libraries are translated here, in ``connection.py`` and in ``connector.py``.
 """

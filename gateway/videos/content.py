@@ -46,7 +46,7 @@ class VideoContent:
     async def fetch(self, access: ProviderAccess, job: VideoJob) -> AnyMedia:
         """Download and store the whole video of a completed task.
 
-        Raises ``ProviderError``, also for a video that is too large or arrives too slowly.
+        Raises ``ProviderError``, also for a video that is too large or arrives too slowly, and ``StoreUnavailable``.
         """
         file = await self._provider_api.open_with_retry(access, job, "video")
         if file is None:

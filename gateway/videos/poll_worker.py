@@ -19,7 +19,7 @@ from gateway.videos.jobs import VideoJobs
 from gateway.videos.tracker import VideoTracker
 
 TICK_S = 0.25
-"""Pause while jobs are due or in progress. All results of one pause share a commit, and so do all claims."""
+"""Pause while jobs are due or in progress. All results of a pause share a commit; so do all polls that are claimed."""
 IDLE_S = 10.0
 MIN_PAUSE_S = 0.05
 """The shortest pause between two turns."""

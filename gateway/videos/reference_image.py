@@ -28,7 +28,7 @@ class References:
     """Loads reference images.
 
     Args:
-        fetcher: opens public internet addresses only.
+        fetcher: opens addresses that are public, or that the settings allow.
     """
 
     def __init__(self, fetcher: SafeFetcher, spool: UploadSpool) -> None:
@@ -40,7 +40,8 @@ class References:
         """Yield the image in the form that is sent to the provider. Its file exists until the block ends.
 
         The file counts in the spool's share of ``account_id``. Without ``fetch``, the provider fetches an address,
-        which must be public. Raises ``InvalidRequest``, and ``RateLimited`` or ``Overloaded`` of the spool.
+        which must be public. Raises ``InvalidRequest``, and the spool's ``RateLimited``, ``Overloaded`` and
+        ``StoreUnavailable``.
         """
         if reference.upload is not None:
             yield reference

@@ -154,7 +154,7 @@ class JobReservations:
         return is_finished
 
     async def settle_ended_jobs(self, open_ids: Collection[str]) -> None:
-        """Settle ended jobs, those not in ``open_ids``, if the store's answer to their end was lost."""
+        """Settle the jobs not in ``open_ids`` that have ended: the store's answer to their end was lost."""
         for video_id in self._reservations.keys() - set(open_ids):
             stored_job = await self.store.find(video_id)
             if stored_job is not None and stored_job.ended:  # a job that is being created is not stored yet

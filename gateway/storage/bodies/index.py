@@ -1,4 +1,7 @@
-"""The index of kept bodies in the database: the request, the owner and the place of each."""
+"""The index of kept bodies in the database: the request, the owner and the place of each.
+
+Also counts how often the data keys of an account were destroyed.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -65,7 +68,9 @@ class BodyEntry:
 
 
 class BodyIndex:
-    """The ``bodies`` table. ``node`` is the id of this node, empty for a single gateway.
+    """The table ``bodies``, and the versions of accounts' data keys.
+
+    ``node`` is the id of this node, empty for a single gateway.
 
     ``shares_keys``: whether every node can destroy the data keys of all, in a shared store.
     """
@@ -76,7 +81,7 @@ class BodyIndex:
         self._key_node = SHARED_KEYS if shares_keys else node
 
     async def add(self, entries: Sequence[BodyEntry]) -> None:
-        """Add rows. A new row of a request replaces its earlier one."""
+        """Add rows. A new row of a request replaces its earlier one, but stays deleted if that was deleted."""
 
         async def work(connection: AsyncConnection) -> None:
             await _PUT.run(connection, [_build_row(entry) for entry in entries])
@@ -102,7 +107,10 @@ class BodyIndex:
         return {row.request_id for row in rows}
 
     async def find_ends(self) -> dict[int, int]:
-        """Return the end of the last frame of each segment of this node that was not moved to a shared store."""
+        """Return the segments of this node that were not moved to a shared store, each with the end of its last frame.
+
+        The end is an offset in bytes.
+        """
         end = func.max(_columns.position + _columns.bytes).label("end")
         query = select(_columns.segment, end).where(*self._in_segments(), ~IS_MOVED).group_by(_columns.segment)
         return {int(row.segment): int(row.end) for row in await self._database.read(query)}
@@ -128,9 +136,9 @@ class BodyIndex:
         await self._database.change(update(bodies).where(*is_left).values(node=self.node))
 
     async def list_frames(self, node: str, segment: int | None = None) -> list[tuple[str, int, Location]]:
-        """Return the requests, and their accounts, whose bodies are in the folder of ``node``, with their frames.
+        """Return the request id, the account id and the frame of all bodies in the folder of ``node``.
 
-        ``segment``: only those in this segment.
+        Deleted bodies are left out. ``segment``: only bodies in this segment.
         """
         is_there = _columns.node == node, _columns.expires_ms > 0, _columns.segment.is_not(None), ~IS_MOVED
         query = select(*_FRAME_COLUMNS).where(*is_there)
@@ -180,7 +188,10 @@ class BodyIndex:
         return {int(row.account_id) for row in rows}
 
     async def count_by_account(self, body_filter: BodyFilter) -> dict[int, int]:
-        """Return for each account how many of its requests match."""
+        """Return for each account how many of its requests match the filter. Deleted bodies are left out.
+
+        Raises ``ValueError`` for an empty filter.
+        """
         query = select(_columns.account_id, func.count().label("requests"))
         query = query.where(*_build_conditions(body_filter), _columns.expires_ms > 0).group_by(_columns.account_id)
         return {int(row.account_id): int(row.requests) for row in await self._database.read_long(query)}
@@ -191,7 +202,7 @@ class BodyIndex:
         """Hide the bodies of some matching requests from now on, on every node; return the number of requests.
 
         Fewer than ``MARKED_PER_STEP`` means that no more match. The same transaction stores ``audit``, and a note that
-        the data keys of the account ``key_account_id`` must be destroyed.
+        the data keys of the account ``key_account_id`` must be destroyed. Raises ``ValueError`` for an empty filter.
         """
         return await self._mark(audit, *_build_conditions(body_filter), key_account_id=key_account_id)
 
@@ -263,10 +274,10 @@ class BodyIndex:
         return await self._database.change(delete(bodies).where(_columns.node == self.node, is_there))
 
     async def remove_expired(self, now_ms: int) -> int:
-        """Remove the rows of the segments of this node in which everything has expired, and expired rows without one.
+        """Remove rows that have expired, also some of other nodes; return how many were removed.
 
-        Rows of other nodes that expired a week ago are removed, too, and rows that were deleted and have no bytes to
-        erase. Deleted rows count as expired. Return the number of removed rows.
+        Rows of this node that are in a segment stay until all rows of the segment have expired or were deleted. Rows
+        of other nodes are removed a week after they expired. Deleted rows without bytes are removed for all nodes.
         """
         query = select(_columns.segment).where(*self._in_segments()).group_by(_columns.segment)
         rows = await self._database.read(query.having(func.max(_columns.expires_ms) <= now_ms))

@@ -1,7 +1,8 @@
 """Where finished segments and data keys are moved to, so that every node can read them: a shared folder or a bucket.
 
-Below the location: ``bodies/segments/<32 digits>.segment``, and ``bodies/keys/<node>/<account id>.key``. Each node
-creates only its own keys; every node reads and destroys the keys of all nodes.
+Below the location: ``bodies/segments/<32 digits>.segment``, ``bodies/keys/<node>/<account id>.key``, and
+``bodies/owner`` with the mark of the database. Each node creates only its own keys; every node reads and destroys the
+keys of all nodes.
 """
 
 import asyncio

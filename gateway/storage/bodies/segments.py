@@ -1,4 +1,4 @@
-"""Segment files: frames one after another, in files of up to 64 MB. A single thread uses them at a time."""
+"""Segment files: frames one after another, in files of limited size. A single thread uses them at a time."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,6 @@ class Segments:
 
     A process never appends to a segment of an earlier one: after a power failure a segment may be shorter than the
     index says.
-
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float], max_bytes: int = MAX_SEGMENT_BYTES) -> None:
@@ -78,13 +77,14 @@ class Segments:
         sync_folder(self._folder)
 
     def exist(self) -> bool:
-        """Return whether an earlier process has left segments."""
+        """Return whether the folder has segments; right before ``open``, too."""
         return any(self._folder.glob(f"*{_SUFFIX}"))
 
     def open(self, ends: Mapping[int, int], last: int = 0) -> list[int]:
-        """Cut off what the index does not know; ``ends`` are the ends of the last known frame of each segment.
+        """Remove drafts, segments that are not in ``ends``, and what follows the last known frame of the others.
 
-        Numbers up to ``last`` are not used again. Return the segments of ``ends`` that do not exist.
+        ``ends`` has the end of this frame in bytes for each segment of the index. Numbers up to ``last`` are not used
+        again. Return the segments of ``ends`` that do not exist.
         """
         for draft in self._folder.glob(f"*{_DRAFT_SUFFIX}"):
             draft.unlink(missing_ok=True)
@@ -102,7 +102,10 @@ class Segments:
         return sorted(ends.keys() - self._sizes.keys())
 
     def append(self, content: bytes) -> Location:
-        """Append a frame. If that fails, what was written of it is cut off, or its segment gets no more frames."""
+        """Append a frame with ``content``, and return its place.
+
+        If that fails, what was written of the frame is cut off, or its segment gets no more frames.
+        """
         frame = build_frame(content)
         if self._descriptor < 0 or self._is_full(len(frame)):
             self._start_segment()
@@ -119,7 +122,7 @@ class Segments:
         return Location(self._last, position, len(frame))
 
     def read(self, location: Location) -> bytes:
-        """Return the content of a frame. Raises ``FrameDamaged``, also for one that was erased."""
+        """Return the content of a frame. Raises ``FrameDamaged``, also if it was erased or its segment is missing."""
         try:
             descriptor = os.open(self._find_path(location.segment), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -301,7 +301,10 @@ class SharedBodies:
         return removed
 
     async def _collect_lost(self) -> None:
-        """Remove copies that the index does not know, and data keys of absent nodes that have no bodies."""
+        """Remove old copies that the index does not know, and data keys of other nodes that are not used any more.
+
+        A data key is removed if it had no bodies at the last call, either.
+        """
         old_names = await self._store.list_older(LOST_AFTER_S)
         known_names = await self._index.list_names()
         lost_names = [name for name in old_names if name not in known_names]

@@ -1,4 +1,4 @@
-"""The index of the segments in the shared store: the table ``body_segments``, and the rows of ``bodies`` in them."""
+"""The index of the shared store: its segments, the rows of ``bodies`` in them, drafts, leftovers and the mark."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -41,7 +41,10 @@ class DeletedBody:
 
 
 class SharedIndex:
-    """The table ``body_segments``. ``node`` is the id of this node, empty for a single gateway."""
+    """The tables of the shared store's segments, drafts, leftovers and mark.
+
+    ``node`` is the id of this node, empty for a single gateway.
+    """
 
     def __init__(self, database: Database, node: str) -> None:
         self._database = database
@@ -53,15 +56,15 @@ class SharedIndex:
         await self._database.change(insert(body_drafts).values(**values, noted_ms=now_ms))
 
     async def give_up_drafts(self, *conditions: ColumnElement[bool]) -> None:
-        """Make the drafts that match all ``conditions`` leftovers, so none of them can become a segment any more."""
+        """Turn the drafts that match all ``conditions`` into leftovers, which can no longer become segments."""
         await self._database.write(lambda connection: self._give_up(connection, *conditions))
 
     async def give_up_drafts_of(self, segment: SharedSegment) -> None:
-        """Make every draft of a segment a leftover."""
+        """Turn every draft of a segment into a leftover."""
         await self.give_up_drafts(*_build_draft_conditions(segment))
 
     async def give_up_former_drafts(self, process: str) -> None:
-        """Make the drafts of earlier processes of this node leftovers."""
+        """Turn the drafts of earlier processes of this node into leftovers."""
         await self.give_up_drafts(_drafts.node == self.node, _drafts.process != process)
 
     async def give_up_old_drafts(self, before_ms: int) -> None:
@@ -75,7 +78,7 @@ class SharedIndex:
         await self._database.write(work)
 
     async def repeat_given_up_drafts(self) -> None:
-        """Make drafts leftovers again that were given up: their processes may have stored them since."""
+        """Turn all drafts that were given up into leftovers again: their processes may have stored them since."""
         is_given_up = _drafts.process == _GIVEN_UP
         if await self._database.read(select(_drafts.name).where(is_given_up).limit(1)):
             await self.give_up_drafts(is_given_up)
@@ -199,7 +202,10 @@ class SharedIndex:
         return int((await self._database.read(select(func.coalesce(func.sum(_segments.bytes), 0))))[0][0])
 
     async def remove_oldest(self, excess_bytes: int) -> int:
-        """Remove the rows of the oldest segments, of ``excess_bytes`` together or more; return the number of rows."""
+        """Remove the rows of the oldest segments that have ``excess_bytes`` together; return the number of rows.
+
+        A call removes those of at most ``SEGMENTS_PER_STEP`` segments.
+        """
         query = select(body_segments).order_by(_segments.moved_ms).limit(SEGMENTS_PER_STEP)
         oldest: list[SharedSegment] = []
         for segment in map(_parse, await self._database.read(query)):
@@ -219,7 +225,7 @@ class SharedIndex:
         return await self._remove_rows(segments) if segments else 0
 
     async def list_key_owners(self) -> set[tuple[str, int]]:
-        """Return the nodes and accounts that have rows with bodies."""
+        """Return the pairs of a node and an account id that have rows with bodies."""
         query = select(_rows.node, _rows.account_id).where(_rows.segment.is_not(None)).distinct()
         return {(row.node, int(row.account_id)) for row in await self._database.read_long(query)}
 

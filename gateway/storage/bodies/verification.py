@@ -1,7 +1,8 @@
 """Checks whether kept bodies are where the index says, without unsealing them: for ``doctor`` and for restored backups.
 
 The head of every frame is read, which an erased or missing frame does not have; of the newest frames the checksum is
-checked, too. The mark of the shared store is read here, and removed from a restored database with the node of its rows.
+checked, too. Also reads the names of moved segments and the mark of the shared store, and removes from a restored
+database the mark and the node of its rows.
 """
 
 import os
@@ -65,12 +66,12 @@ def check_bodies(database: Path, folder: Path) -> BodiesCheck:
         has_moved = connection.execute(_HAS_TABLE, ("body_segments",)).fetchone() is not None
         condition = f"{_IS_KEPT} AND NOT {_IS_MOVED}" if has_moved else _IS_KEPT
         newest = connection.execute(_FIND_NEWEST.format(condition=condition), (MAX_CHECKED_FRAMES,)).fetchone()
-        newest_ms = 0 if newest is None else newest[0]
+        checked_after_ms = 0 if newest is None else newest[0]
         keyed_accounts = {path.stem for path in (folder / "keys").glob("*.key")}
         requests = damaged = keyless = 0
         oldest_ms, problem = None, ""
         for row, row_problem in _check_frames(
-            folder, connection.execute(_LIST_FRAMES.format(condition=condition)), newest_ms
+            folder, connection.execute(_LIST_FRAMES.format(condition=condition)), checked_after_ms
         ):
             requests += 1
             keyless += str(row[3]) not in keyed_accounts
@@ -117,8 +118,8 @@ def release_node(database: Path, node: str) -> None:
             connection.execute("UPDATE bodies SET node = '' WHERE node = ?", (node,))
 
 
-def _check_frames(folder: Path, rows: Iterator[Any], newest_ms: int) -> Iterator[tuple[Any, str]]:
-    """Yield each row with what is wrong with its frame; frames newer than ``newest_ms`` are read whole."""
+def _check_frames(folder: Path, rows: Iterator[Any], checked_after_ms: int) -> Iterator[tuple[Any, str]]:
+    """Yield each row with what is wrong with its frame; frames newer than ``checked_after_ms`` are read whole."""
     for number, group in groupby(rows, key=itemgetter(0)):
         path = find_segment(folder, number)
         try:
@@ -128,7 +129,7 @@ def _check_frames(folder: Path, rows: Iterator[Any], newest_ms: int) -> Iterator
             continue
         try:
             for row in group:
-                problem = _find_problem(descriptor, row[1], row[2], reads_all=row[4] > newest_ms)
+                problem = _find_problem(descriptor, row[1], row[2], reads_all=row[4] > checked_after_ms)
                 yield row, f"{path.name}: {problem}" if problem else ""
         finally:
             os.close(descriptor)

@@ -43,7 +43,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class StoredObject:
-    """An object as listed by the store. ``stored_s`` is Unix time by the store's clock."""
+    """An object of a bucket. ``stored_s`` is Unix time: by the store's clock if it was read from the store."""
 
     name: str
     size: int

@@ -19,6 +19,8 @@ async def save_server(url: str, path: Path) -> None:
 async def fill_server(path: Path, url: str) -> None:
     """Upgrade the file ``path``, and copy its rows into an empty, unused database: all of them or none.
 
+    Sinks begin again with the oldest row if the file came from a server.
+
     Raises ``CopyFailed``, ``DatabaseStartupError``.
     """
     await (await open_sqlite(f"sqlite:///{path}")).close()

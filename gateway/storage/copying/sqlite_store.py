@@ -99,7 +99,7 @@ def _check_keys(connection: sqlite3.Connection) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a database and its WAL."""
+    """Remove a database, its WAL and its journal, as far as they exist."""
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", f"{path.name}-journal"):
         with suppress(FileNotFoundError):
             path.with_name(name).unlink()

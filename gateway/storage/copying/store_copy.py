@@ -13,7 +13,7 @@ from gateway.storage.schema import REVISION
 
 
 class CopyFailed(Exception):
-    """Nothing was copied; the message is for the operator."""
+    """A store was not copied, or two could not be compared; the message is for the operator."""
 
 
 class CopySource(Protocol):
@@ -26,7 +26,10 @@ class CopySource(Protocol):
     def read_rows(self, table: CopiedTable) -> AsyncIterator[list[Row]]: ...
 
     async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:
-        """Return the last number assigned in each counted table, even if its row is deleted."""
+        """Return for each table with a ``counter_column`` the last number assigned, even if its row is deleted.
+
+        Tables that never had a row may be left out.
+        """
         ...
 
     async def fetch(self, statement: str) -> list[Row]: ...
@@ -49,7 +52,9 @@ class CopyReport:
     """The result of a copy.
 
     Attributes:
+        rows: the number of copied rows by table.
         mended_count: the number of rows from which U+0000 was removed.
+        charged_nanos: the sum of all charges by entries.
         agrees: whether the charges by entries, by days and by requests are equal.
     """
 

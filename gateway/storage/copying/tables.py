@@ -35,6 +35,7 @@ class CopiedTable:
         flags: the positions of booleans, which SQLite stores as numbers.
         documents: the positions of JSON values. SQLite stores a JSON number as a number: 1.0 becomes 1.
         counter_column: the column whose values the database assigns; None without one.
+        batch: how many rows are read and written at once.
     """
 
     name: str

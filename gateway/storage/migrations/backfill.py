@@ -26,7 +26,7 @@ End = Callable[[Connection], None]
 
 
 def backfill(revision: str, add_part: AddPart, end: End | None = None) -> None:
-    """Fill the tables of the migration ``revision``, which runs.
+    """Fill the tables of the migration ``revision`` while it runs.
 
     If other nodes use the database meanwhile, only note that this is to be done: ``run_part`` does it later. It takes
     ``add_part`` and ``end`` from the module of the migration.

@@ -9,7 +9,7 @@ from sqlalchemy.schema import CreateIndex
 from gateway.storage.postgres.unfinished import DELETE_ROW, PUT_ROW, UNFINISHED
 
 _HURRY = sa.text("SET LOCAL lock_timeout = '100ms'")
-"""While a migration has the first table, others wait for it: it must not wait as long for the second one."""
+"""A migration that has locked one table must not wait long for the next: statements of others wait for it."""
 
 
 class OnlineOperations(PostgresqlImpl):

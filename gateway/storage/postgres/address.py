@@ -14,7 +14,7 @@ from gateway.storage.postgres.hosts import CONNECT_TIMEOUT_S, FAILURES, Host, sh
 from gateway.storage.postgres.timeline import NewestTimeline
 
 NODE_PREFIX = "gateway node "
-"""The prefix of the names of all connections of a node; its id and a space follow."""
+"""The prefix of the names of a node's connections. The id and a space follow, except in ``upgrade_user``."""
 _LIST_CONFIGURATIONS = "SELECT id, config_digest FROM nodes WHERE state = 'live' ORDER BY id"
 _IS_UNFINISHED = "SELECT EXISTS (SELECT 1 FROM cluster WHERE starts_with(name, 'unfinished '))"
 _READ_ONLY = "SET default_transaction_read_only = on"
@@ -30,8 +30,8 @@ class Address:
     Attributes:
         name: the address without user, password and options.
         user: the name of this process's connections (``application_name``).
-        upgrade_user: the name of the connection that upgrades the schema. Nodes that declare a former process of this
-            node dead end connections whose names begin like ``user``, and leave this one.
+        upgrade_user: the name of the connection that upgrades the schema. If a former process of this node is declared
+            dead, other nodes end the connections whose names begin like ``user``, but not this one.
     """
 
     def __init__(self, url: str, node: str = "", timeline: NewestTimeline | None = None) -> None:

@@ -1,4 +1,7 @@
-"""The functions in a PostgreSQL database, created after each migration. A new one needs at least an empty migration."""
+"""The functions in a PostgreSQL database, created anew after the migrations.
+
+A changed function comes into a database only with a migration, which may be empty.
+"""
 
 from collections.abc import Iterator
 

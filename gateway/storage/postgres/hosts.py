@@ -28,7 +28,10 @@ CONNECT_TIMEOUT_S = 3.0
 SUSPECT_S = 2.0
 """How long a statement runs before its server is tried with a new connection, in seconds."""
 FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""asyncpg's exceptions if a server ends, restarts or does not answer. The last one occurs in the middle of a reply."""
+"""The errors of asyncpg if a server ends, restarts, does not answer, or refuses a statement.
+
+The last type occurs if a connection breaks in the middle of a reply.
+"""
 _PORT = 5432
 
 log = structlog.stdlib.get_logger(__name__)
@@ -36,7 +39,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class Host:
-    """A server. If the URL names none, ``name`` is empty, and ``PGHOST`` or asyncpg's default applies."""
+    """A server. Unless the URL names several, ``name`` is empty.
+
+    asyncpg then takes the host from the URL, from ``PGHOST``, or its default.
+    """
 
     name: str = ""
     port: int = _PORT

@@ -121,7 +121,11 @@ async def _find_driver(connection: AsyncConnection) -> Driver:
 
 
 async def _find_oldest_user(connection: AsyncConnection, revision: str) -> str:
-    """Return the oldest schema that is known to the database or to a live node, which a later one has let go on."""
+    """Return the older of two schemas: that of the database, and that of its oldest live node.
+
+    A node may be older than the database, because it goes on while others upgrade. A database older than
+    ``schema.OLDEST`` decides alone.
+    """
     if revision < schema.OLDEST:
         return revision
     oldest_node: str | None = (await connection.execute(_FIND_OLDEST_NODE)).scalar_one()

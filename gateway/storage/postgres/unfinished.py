@@ -5,7 +5,10 @@ from sqlalchemy import text
 UNFINISHED = "unfinished "
 """The names of the rows begin with this word."""
 UNFINISHED_BACKFILL = f"{UNFINISHED}backfill "
-"""Then the revision follows; the value is the last sequence that was added. All others but one are indexes."""
+"""The names of the rows of backfills. The revision follows; the value is the last sequence that was added.
+
+One other row stands for the functions, all the rest for indexes.
+"""
 LIST_UNFINISHED = text(
     "SELECT name, convert_from(value, 'UTF8') AS statement FROM cluster WHERE starts_with(name, :prefix) ORDER BY name"
 ).bindparams(prefix=UNFINISHED)

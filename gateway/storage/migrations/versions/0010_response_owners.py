@@ -1,4 +1,4 @@
-"""Adds the account of each stored response, and the channel that made the response."""
+"""Adds the account of each response that a provider stores, and the channel that made the response."""
 
 import sqlalchemy as sa
 from alembic import op

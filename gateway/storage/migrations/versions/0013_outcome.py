@@ -1,4 +1,7 @@
-"""Renames ``ending`` to ``outcome``, and gives blocked and cancelled requests outcomes of their own."""
+"""Renames ``ending`` to ``outcome``, and gives blocked and cancelled requests outcomes of their own.
+
+``upstream_failed`` becomes ``failed``.
+"""
 
 import sqlalchemy as sa
 from alembic import op

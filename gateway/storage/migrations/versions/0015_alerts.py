@@ -1,4 +1,4 @@
-"""The alerts that were sent."""
+"""Adds the table of alerts that were sent."""
 
 import sqlalchemy as sa
 from alembic import op

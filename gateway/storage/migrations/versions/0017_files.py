@@ -1,4 +1,4 @@
-"""Files and uploads of clients."""
+"""Adds the files of clients, and uploads with their parts."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Responses of the Responses API that the gateway keeps for clients."""
+"""Adds the responses of the Responses API that the gateway keeps for clients."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,6 +1,7 @@
-"""What nodes of a cluster share besides credit: model lists, short-lived secrets, failed sign-ins, owners of batches.
+"""Adds what nodes of a cluster share besides credit.
 
-Only the owner of a batch is on SQLite, too.
+These are model lists, short-lived secrets, failed sign-ins, notes of requests, owners of batches, the transactions of
+rows, and more columns of nodes and their beats. Only the owner of a batch is on SQLite, too.
 """
 
 import sqlalchemy as sa

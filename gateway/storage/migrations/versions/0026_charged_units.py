@@ -1,4 +1,4 @@
-"""The model that answered a request, and the units that were charged and have no column."""
+"""Adds the model that answered a request, and charged units that have no column of their own."""
 
 import sqlalchemy as sa
 from alembic import op

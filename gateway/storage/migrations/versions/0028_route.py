@@ -1,4 +1,4 @@
-"""The route that a request named."""
+"""Adds the route that a request named."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Sums of each day by end user, session and tag, made from the rows that are stored."""
+"""Adds the sums of each day by end user, session and tag, and makes those of the rows that are stored."""
 
 from collections.abc import Iterator
 

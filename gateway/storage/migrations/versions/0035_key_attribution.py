@@ -1,4 +1,4 @@
-"""The end user and the tags of all requests of a key."""
+"""Adds the end user and the tags that all requests of a key get."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The budgets of sessions, and which sessions were ended."""
+"""Adds the budgets of sessions, and which sessions were ended."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The time zones of accounts, and an index of ledger entries for days that begin in them."""
+"""Adds the time zones of accounts, and an index of ledger entries to sum up days of these zones."""
 
 import sqlalchemy as sa
 from alembic import op

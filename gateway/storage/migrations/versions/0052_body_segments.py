@@ -1,4 +1,7 @@
-"""The segments of kept bodies that were moved to a shared folder or a bucket."""
+"""Adds the segments of kept bodies that were moved to a shared folder or a bucket.
+
+Also adds the objects that must be removed there, and the mark by which the database knows its store.
+"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Failures by cause, summed from the rows that are stored; and histograms of durations, which a job sums later."""
+"""Adds failures by cause, summed from the stored rows, and histograms of durations, which a job sums later."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Sums of past days for charts, which a job adds up from the sums of days that are stored."""
+"""Adds sums of past days for charts, which a job adds up later from the stored sums of days."""
 
 import sqlalchemy as sa
 from alembic import op

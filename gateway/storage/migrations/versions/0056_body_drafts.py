@@ -1,4 +1,4 @@
-"""The copies of segments of kept bodies that are being made, and how often data keys were destroyed."""
+"""Adds the copies of segments of kept bodies that are being made, and how often data keys were destroyed."""
 
 import sqlalchemy as sa
 from alembic import op
