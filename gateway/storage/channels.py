@@ -68,8 +68,8 @@ class ChannelRepository:
     ) -> None:
         """Replace the channel of the same id; with ``original``, only the fields that differ from it.
 
-        Raises ``NotFound`` if the channel does not exist. Raises ``Conflict`` if its name is taken, a field that
-        differs was changed since ``original`` was read, or such a change leaves it without a usable key.
+        Raises ``NotFound`` if the channel does not exist. Raises ``Conflict`` if its name is taken, if a field that
+        differs was changed since ``original`` was read, or if both changes together leave no usable key.
         """
         await self.put_channels([channel], audit, originals=() if original is None else [original])
 

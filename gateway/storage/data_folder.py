@@ -69,7 +69,10 @@ class DataFolder:
         self._write_holder({"pid": os.getpid()})
 
     def announce(self, url: str, certificate: str = "") -> None:
-        """Write this process's address into the lock file for the command line. ``certificate`` is its SHA-256."""
+        """Write this process's address into the lock file for the command line.
+
+        ``certificate`` is the SHA-256 of the TLS certificate; empty without TLS.
+        """
         extra_fields = {"certificate": certificate} if certificate else {}
         self._write_holder({"pid": os.getpid(), "url": url, **extra_fields})
 

@@ -77,7 +77,7 @@ class Database(ABC):
         self.kept = kept_changes
 
     def bound_subjects(self, find_max_values: Callable[[], int]) -> None:
-        """From now on sum at most ``find_max_values()`` users, sessions and values of each tag a day."""
+        """Let at most ``find_max_values()`` users, sessions, and values of each tag have sums of their own on a day."""
         self.subjects = SubjectSums(find_max_values)
 
     def check_found(self, *, found: bool) -> None:

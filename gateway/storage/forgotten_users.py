@@ -92,9 +92,10 @@ class ForgottenUserRepository:
         return renamed_count
 
     async def rename_rows(self, name: str, new_name: str, account_id: int | None, last_sequence: int) -> int:
-        """Rename up to 500 request rows, with what their costs count for; return their number, 0 after the last one.
+        """Rename the user in up to 500 request rows and in their ``limit_charges``; return the number of these rows.
 
-        ``last_sequence`` is that of the newest row to rename. The counters of limits are changed alike.
+        After the last row the number is 0. ``last_sequence`` is that of the newest row to rename. The counters of
+        limits are changed alike.
         """
         query = select(requests.c.sequence, requests.c.limit_charges, requests.c.cost_nanos)
         query = query.where(IS_NAMED["end_user"], requests.c.end_user == name, requests.c.sequence <= last_sequence)

@@ -25,7 +25,7 @@ class IdempotencyRepository:
     async def begin_replay(self, replay: IdempotencyRecord, expired_ms: int | None = None) -> IdempotencyRecord | None:
         """Store the record and return None; if the key has one of the same name already, return that one instead.
 
-        Records created at ``expired_ms`` or before do not count. None: ``KEEP_MS`` before the new record.
+        Records created at ``expired_ms`` or before do not count; by default that is ``KEEP_MS`` before the new record.
         """
         expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
 

@@ -70,8 +70,10 @@ async def check_secrets(
         log.info("store_identified", path=str(folder.path))
 
 
-def check_known(folder: DataFolder, database: str, known_fingerprints: Mapping[str, str], master_key: bytes) -> None:
-    """Raise ``DataFolderDamaged`` if a secret is not the one that ``database`` was used with.
+def check_known(
+    folder: DataFolder, database_name: str, known_fingerprints: Mapping[str, str], master_key: bytes
+) -> None:
+    """Raise ``DataFolderDamaged`` if a secret is not the one that the database ``database_name`` was used with.
 
     ``known_fingerprints`` are the fingerprints in the database, by the secret's name.
     """
@@ -83,7 +85,7 @@ def check_known(folder: DataFolder, database: str, known_fingerprints: Mapping[s
         and fingerprint(name, given_secrets.get(name) or folder.secret(name)) != known_fingerprints[name]
     ]
     if foreign_names:
-        raise DataFolderDamaged(_describe_foreign(folder, database, foreign_names, given_secrets))
+        raise DataFolderDamaged(_describe_foreign(folder, database_name, foreign_names, given_secrets))
 
 
 def _check_first_use(folder: DataFolder, database: Database) -> None:
@@ -128,13 +130,15 @@ async def _record(
         await store_rows(connection)
 
 
-def _describe_foreign(folder: DataFolder, database: str, names: list[str], given_secrets: Mapping[str, bytes]) -> str:
+def _describe_foreign(
+    folder: DataFolder, database_name: str, names: list[str], given_secrets: Mapping[str, bytes]
+) -> str:
     changed_secrets = ", ".join(
         "the setting store.master_key" if name in given_secrets else str(folder.path / name) for name in names
     )
     consequences = "; ".join(SECRETS[name] for name in names)
     return (
-        f"The database {database} was made with other secrets: {changed_secrets} "
+        f"The database {database_name} was made with other secrets: {changed_secrets} "
         f"{'is' if len(names) == 1 else 'are'} not what it knows. Either belongs to another data folder, or was "
         f"changed. With these, {consequences}. Restore the database and the files beside it from one backup. If "
         "there is "

@@ -1,4 +1,4 @@
-"""A video job with its end as a state among the kept changes."""
+"""Converts a video job with its end to a state that a node keeps outside the database, and back."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -121,7 +121,7 @@ class LedgerRepository:
             await self._post_apart(rows, error, self._post)
 
     async def post_again(self, rows: Sequence[RequestRecord]) -> None:
-        """Store rows like ``post``, for rows that may have been stored before, and deleted by retention since."""
+        """Store rows like ``post``, even if they may have been stored before and deleted by retention since."""
         try:
             await self._post_again(rows)
         except RowRefused as error:
@@ -368,7 +368,7 @@ class LedgerRepository:
         return [_parse_totals(row) for row in await self._database.read_long(_TOTALS)]
 
     async def list_subject_totals(self) -> Sequence[SubjectTotals]:
-        """Return the charges of each key and day: its users', those without a user, and all. Empty without users."""
+        """Return the charges of each key and day according to each source; empty if no request has a user."""
         from gateway.storage.subject_usage import SUBJECT_TOTALS, parse_totals  # noqa: PLC0415 - only to verify
 
         return parse_totals(await self._database.read_long(SUBJECT_TOTALS))

@@ -118,7 +118,7 @@ class LimitFillRepository:
         self._database = database
 
     async def list_fills(self) -> dict[str, LimitFill]:
-        """Return all fills by counter, and ``BEFORE_UPGRADE`` if no process has recorded its limits yet."""
+        """Return all fills by counter; also that of ``BEFORE_UPGRADE`` until a process has recorded its limits."""
         rows = await self._database.read(select(limit_fills))
         return {row.counter: _parse(row) for row in rows}
 

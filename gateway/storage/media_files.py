@@ -125,7 +125,7 @@ class MediaFiles:
 
 
 class OldestFiles:
-    """Collects the oldest files until their sizes reach ``excess_bytes``, and no others."""
+    """Collects the oldest of the files that are added: no more than are needed for ``excess_bytes`` together."""
 
     def __init__(self, excess_bytes: int) -> None:
         self._excess_bytes = excess_bytes

@@ -18,9 +18,9 @@ _STYLES = frozenset({"path", "virtual"})
 class BucketAddress:
     """A bucket, and the prefix of the gateway's objects in it.
 
-    ``endpoint`` is the URL of the store. If the endpoint, the region or the credentials are empty, the environment has
-    them; an endpoint that it does not have, either, is that of AWS. ``virtual`` says whether the bucket's name is part
-    of the host name instead of the path.
+    ``endpoint`` is the URL of the store. An empty endpoint, region or key is looked up in the environment. Without an
+    endpoint there, the store is AWS. ``virtual`` says whether the bucket's name is part of the host name instead of
+    the path.
     """
 
     bucket: str

@@ -80,6 +80,7 @@ class RequestLogRepository:
     async def list_requests(self, request_filter: RequestFilter, limit: int) -> RequestPage:
         """Return the newest ``limit`` matching rows, oldest first; with the cursor ``after``, the next ones.
 
+        A page may have fewer rows although more match: it says up to when it was searched.
         Raises ``InvalidRequest`` if ``after`` is not a cursor of this database.
         """
         window: Window | None = await _open_window(self._database, request_filter.after)

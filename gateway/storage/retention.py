@@ -1,4 +1,4 @@
-"""Deletion of old rows in the database."""
+"""Deletes old requests and the sums of old hours from the database."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -23,7 +23,7 @@ _IS_JOB = exists().where(videos.c.request_id == requests.c.id)
 
 @frozen
 class RetentionBatch:
-    """The result of a commit.
+    """The result of one step.
 
     Attributes:
         retired: the number of deleted rows.

@@ -1,4 +1,4 @@
-"""The index of kept bodies, which are in segment files (``storage/bodies``)."""
+"""Tables of kept bodies: their index, the shared store of their segments, and the versions of data keys."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, Text
 
@@ -23,7 +23,7 @@ bodies = Table(
     Index("bodies_by_expiry", "node", "expires_ms"),
     Index("bodies_by_segment", "node", "segment"),
 )
-"""A row for each request with kept bodies.
+"""A row for each request whose bodies are kept, or could not be.
 
 ``expires_ms`` is 0 once the bodies are deleted and their bytes must be erased. ``segment`` is null if nothing could be
 kept; ``loss`` says why, or is ``held`` as long as bodies in a segment are shown only if their request fails.

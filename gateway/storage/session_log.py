@@ -179,7 +179,7 @@ class SessionLogRepository:
 def _select_sessions(session_filter: SessionFilter, index: str | None, sequences: range, max_steps: int) -> Select[Any]:
     """Select the sessions of the matching rows among ``sequences``, those used last first.
 
-    Sessions that an earlier page has are left out. Where ``max_steps`` did not tell that, the session has a
+    Sessions that an earlier page has are left out. A session for which ``max_steps`` steps do not decide that has a
     ``next_row``, at which the search continues.
     """
     latest = func.max(_sequence).label("latest")

@@ -104,8 +104,8 @@ class SessionStateRepository:
     async def delete_unused(self, subject: str, before_ms: int) -> bool:
         """Delete a session and what it has spent, and return whether that was done.
 
-        The session stays unless ``list_unused`` still has it, and while a node has a lease of it. The budget is removed
-        first, because other nodes of a cluster are notified of changes and not of deletions.
+        The session stays if ``list_unused`` no longer returns it, or if credit of it is set aside. The budget is
+        removed first, because other nodes of a cluster are notified of changes and not of deletions.
         """
         is_unused = _COLUMNS.subject == subject, *_write_unused(before_ms)
 
@@ -126,9 +126,10 @@ class SessionStateRepository:
         return await self._database.write(work)
 
     async def list_unneeded_sums(self, after: str = "") -> list[str]:
-        """Return sessions that have spent something and have neither state nor stored requests, by subject, after ``after``.
+        """Return sessions that have spent something, but have neither a state nor stored requests.
 
-        After a full list, more may follow. In a cluster, those that a node has credit of are left out.
+        They are in the order of their subjects, after the subject ``after``. After a full list, more may follow. In a
+        cluster, those that a node has credit of are left out.
         """
         sums = limit_counters.c
         query = select(sums.subject).where(

@@ -85,7 +85,10 @@ class LostRequests:
         self._clock = clock
 
     async def count(self, connection: AsyncConnection, is_deleted: Sequence[ColumnElement[bool]]) -> None:
-        """Add the rows that ``is_deleted`` selects to what each sink has lost, in the transaction that deletes them."""
+        """Count as lost what each sink has yet to deliver of the rows that the current transaction deletes.
+
+        ``is_deleted`` selects these rows.
+        """
         states = (await connection.execute(select(sinks).where(_columns.name.in_(self._matches_by_name)))).all()
         for state in map(_parse, states):
             try:

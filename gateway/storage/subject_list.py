@@ -51,8 +51,7 @@ async def list_subjects(
     """Return ``limit`` subjects from position ``start`` on, of those whose names have all ``words``.
 
     The case of ASCII letters does not count. ``sort`` is a name in ``SORT_KEYS``, with ``-`` before it for descending
-    order. Beyond the last row there are no rows, and the
-    total is 0.
+    order. Beyond the last row there are no rows, and the total is 0.
     """
     has_words = [contain_text(word, _COLUMNS.value) for word in words]
     query = (  # only one page is summed in full: all sums of 70,000 rows take twice as long

@@ -94,7 +94,7 @@ class SplitRepository:
         self._commit_rows = commit_rows
 
     async def look_at_new_rows(self) -> bool:
-        """Take the days of at most ``max_rows`` new rows out of ``split_days``. Return whether there may be more."""
+        """Delete the days of at most ``max_rows`` new rows from ``split_days``. Return whether there may be more."""
         cursor = await self._find_cursor() or await self._begin()
         try:
             look = None if cursor is None else await self._read_days(cursor[0])
@@ -213,7 +213,7 @@ class SplitRepository:
         return rows
 
     async def _find_cursor(self) -> tuple[str, int] | None:
-        """Return the cursor after the rows looked at, and how often rows were taken back; None before the first look."""
+        """Return the stored cursor, and how often rows were taken back; None before the first look at new rows."""
         rows: Sequence[Any] = await self._database.read(
             select(_STATE.cursor, _STATE.before).where(_STATE.name == _NAME)
         )
@@ -306,7 +306,7 @@ async def list_split_days(database: Database, days: range) -> list[int]:
 
 
 async def take_back(connection: AsyncConnection, settled_ms: Sequence[int]) -> None:
-    """Take days whose sums the current transaction reduces out of ``split_days``, and count this reversal."""
+    """Delete from ``split_days`` the days whose sums the current transaction reduces, and count this reversal."""
     reversals = _STATE.before + 1
     await connection.execute(update(rollups).where(_STATE.name == _NAME).values(before=reversals))
     days = {at_ms // _DAY_MS for at_ms in settled_ms}

@@ -259,7 +259,7 @@ class PooledHttpClient:
         written_s = self._loop.time()
         deadline = written_s + http_request.timeouts.total_s
         connection = None if http_request.once else self._pool.acquire(head.origin, deadline)
-        is_kept = connection is not None
+        is_reused = connection is not None
         while True:
             if connection is None:
                 connection = await self._open(head.origin, http_request.timeouts.connect_s, deadline)
@@ -276,8 +276,9 @@ class PooledHttpClient:
             except BaseException:
                 connection.abort()
                 raise
-            _check_resendable(connection, http_request.method, is_kept=is_kept, elapsed_s=self._loop.time() - written_s)
-            connection, is_kept = None, False
+            elapsed_s = self._loop.time() - written_s
+            _check_resendable(connection, http_request.method, is_reused=is_reused, elapsed_s=elapsed_s)
+            connection, is_reused = None, False
 
     async def close(self) -> None:
         await self.access_tokens.stop()
@@ -304,7 +305,7 @@ class PooledHttpClient:
         return connection
 
 
-def _check_resendable(connection: Connection, method: str, *, is_kept: bool, elapsed_s: float) -> None:
+def _check_resendable(connection: Connection, method: str, *, is_reused: bool, elapsed_s: float) -> None:
     """Check whether an unanswered request may be sent again immediately, because a reused connection broke.
 
     If it may not, the connection's error is raised. The error is ``StaleConnection`` if the provider cannot have
@@ -313,7 +314,7 @@ def _check_resendable(connection: Connection, method: str, *, is_kept: bool, ela
     """
     connection.check()
     error = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
-    if not is_kept or connection.response_begun:
+    if not is_reused or connection.response_begun:
         raise error
     if method in interface.IDEMPOTENT_METHODS:
         return

@@ -14,7 +14,7 @@ BASE64_BYTES = PIECE_BYTES // 4 * 3
 
 
 async def read_content(content: Content) -> AsyncGenerator[bytes, None]:
-    """Yield a body in pieces. Raises ``OSError`` if a file cannot be read, ``StoreUnavailable`` if it is too short."""
+    """Yield a body in pieces. Raises ``StoreUnavailable`` if a file cannot be read, or is too short."""
     for piece in content.pieces:
         if isinstance(piece, FilePiece):
             async with aclosing(_read_file(piece)) as pieces:

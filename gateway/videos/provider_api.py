@@ -240,7 +240,7 @@ class VideoProviderApi:
     async def _ask_location(
         self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
     ) -> bytes:
-        """Return the answer with the file's address.
+        """Return the answer with the file's address, or with the video itself.
 
         Raises ``ProviderContentGone`` or another ``ProviderError``. A rejection is no error of the client, which did
         not send this request.

@@ -236,9 +236,9 @@ class VideoSubmitter:
     async def _store_started_job(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
         """Store the started job and return it.
 
-        Only this process knows the provider's task id: after ``RETRY_TIMEOUT_S`` the job is returned, and
-        stored in the background, without a time limit. If the job was cancelled, cancel the provider's task, and
-        return the job as stored. Raises ``Conflict`` if it was deleted.
+        Only this process knows the provider's task id: after ``RETRY_TIMEOUT_S`` the job is returned, and stored in the
+        background, without a time limit. If the job was cancelled, cancel the provider's task, and return the job as
+        stored. Raises ``Conflict`` if it was deleted.
         """
         ctx.first_byte_at = now_s = self._loop_s
         ctx.record = receipt = build_record(ctx, "completed", None, now_s=now_s, now_ms=self._jobs.now_ms)

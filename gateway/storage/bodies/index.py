@@ -48,7 +48,7 @@ _NEW_VALUES = ", ".join(
 )
 _PUT = BulkInsert(bodies, _columns.keys(), f" ON CONFLICT (request_id) DO UPDATE SET {_NEW_VALUES}")
 _ABSENT_NODE_MS = 7 * 86_400_000
-"""How long after their expiry the rows of another node are removed: that node has not done so by then."""
+"""How long after their expiry rows are removed that belong to another node: it should have done so itself."""
 _FRAME_COLUMNS = (_columns.request_id, _columns.account_id, _columns.segment, _columns.position, _columns.bytes)
 
 
@@ -56,7 +56,7 @@ _FRAME_COLUMNS = (_columns.request_id, _columns.account_id, _columns.segment, _c
 class BodyEntry:
     """A row of the index. ``location`` is None if nothing was kept; ``loss`` says why.
 
-    ``is_held``: ``find`` returns the row only if the log has a row of the request that says that it failed.
+    ``is_held``: whether ``find`` returns the row only if the request is logged as failed.
     """
 
     owner: BodyOwner
@@ -160,7 +160,7 @@ class BodyIndex:
         return {int(row.account_id): int(row.version) for row in rows if row.account_id in asked_ids}
 
     async def end_key_destruction(self, account_id: int) -> None:
-        """Note that the data keys of an account are destroyed: a node with one in memory must forget that key."""
+        """Note that the data keys of an account are destroyed. The new version lets nodes forget a key in memory."""
         is_of_account = _versions.node == self._key_node, _versions.account_id == account_id
         values = {"version": _versions.version + 1, "is_pending": False}
         await self._database.change(update(body_key_versions).where(*is_of_account).values(**values))
@@ -178,12 +178,12 @@ class BodyIndex:
         await connection.execute(statement.on_conflict_do_update(index_elements=["account_id", "node"], set_=changes))
 
     async def list_segments(self) -> list[int]:
-        """Return the segments of this node that have rows."""
+        """Return the segments of this node that have rows, also deleted and moved ones."""
         rows = await self._database.read(select(_columns.segment).where(*self._in_segments()).distinct())
         return [int(row.segment) for row in rows]
 
     async def list_accounts(self) -> set[int]:
-        """Return the accounts that have kept bodies on this node."""
+        """Return the accounts with rows in segments of this node, also deleted and moved ones."""
         rows = await self._database.read(select(_columns.account_id).where(*self._in_segments()).distinct())
         return {int(row.account_id) for row in rows}
 

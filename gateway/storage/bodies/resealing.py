@@ -15,7 +15,10 @@ from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 @frozen
 class KeyChange:
-    """The boxes that unseal the bodies of an account now and seal them anew. ``sealed_key`` is the old data key."""
+    """The boxes that unseal the bodies of an account now and seal them anew.
+
+    ``sealed_key`` is the old data key as its file has it: sealed by the master key.
+    """
 
     old: SecretBox
     new: SecretBox

@@ -67,7 +67,7 @@ class SegmentStore(Protocol):
         ...
 
     async def list_older(self, age_s: float) -> list[str]:
-        """Return the names of everything that was stored more than ``age_s`` seconds ago."""
+        """Return the names of segments, whole or not, that were stored more than ``age_s`` seconds ago."""
         ...
 
     async def read_mark(self) -> str:
@@ -90,7 +90,7 @@ class SegmentStore(Protocol):
 class FolderSegments:
     """A folder that all nodes mount.
 
-    Every call except ``create`` fails while its subfolders are missing, because then it is probably not mounted.
+    While the subfolders are missing, every access fails except ``create``: the folder is probably not mounted then.
     """
 
     def __init__(self, folder: Path) -> None:

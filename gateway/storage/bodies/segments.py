@@ -77,7 +77,7 @@ class Segments:
         sync_folder(self._folder)
 
     def exist(self) -> bool:
-        """Return whether the folder has segments; right before ``open``, too."""
+        """Return whether the folder has segments. May be called before ``open``."""
         return any(self._folder.glob(f"*{_SUFFIX}"))
 
     def open(self, ends: Mapping[int, int], last: int = 0) -> list[int]:

@@ -36,7 +36,7 @@ LOST_AFTER_S = 3_600.0
 """The age after which a segment that the index does not know was left by a process that was killed."""
 COLLECT_INTERVAL_S = 3_600.0
 KEY_TTL_S = 5.0
-"""How long a data key is used that another node may have destroyed since. What it has sealed is hidden before that."""
+"""How long a data key is used before it is read again. If another node destroys it, its bodies are hidden first."""
 MAX_KEYS = 1_000
 MARK_BYTES = 16
 
@@ -301,9 +301,9 @@ class SharedBodies:
         return removed
 
     async def _collect_lost(self) -> None:
-        """Remove old copies that the index does not know, and data keys of other nodes that are not used any more.
+        """Remove old copies that the index does not know, and other nodes' data keys without bodies.
 
-        A data key is removed if it had no bodies at the last call, either.
+        A data key is removed only if it had no bodies at the last call, either.
         """
         old_names = await self._store.list_older(LOST_AFTER_S)
         known_names = await self._index.list_names()
@@ -322,7 +322,7 @@ class SharedBodies:
         return {(node, account_id) for node in nodes for account_id in self._open_keys(node).list_accounts()}
 
     async def measure(self) -> int:
-        """Return the bytes in the store."""
+        """Return the size of all segments in the store, in bytes."""
         return await self._index.sum_bytes()
 
     @property

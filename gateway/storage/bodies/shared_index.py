@@ -114,7 +114,7 @@ class SharedIndex:
         return bool(await self._database.read(select(_segments.segment).limit(1)))
 
     async def find(self, node: str, number: int) -> SharedSegment | None:
-        """Return a segment; None if it was not moved yet."""
+        """Return a segment; None if the store does not have it."""
         rows = await self._database.read(
             select(body_segments).where(_segments.node == node, _segments.segment == number)
         )

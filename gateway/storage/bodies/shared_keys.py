@@ -57,7 +57,8 @@ class SharedDataKeys(DataKeys):
     def list_outage_keys(self) -> dict[int, KeyChange]:
         """Return the change of keys for each account whose bodies must be sealed anew.
 
-        Raises ``OSError`` if the store does not answer, and ``DecryptionFailed``.
+        Accounts without a key in the store are left out. Raises ``OSError`` if the store does not answer, and
+        ``DecryptionFailed``.
         """
         changes = {}
         for account_id in self._moved_files.list_outage_accounts():

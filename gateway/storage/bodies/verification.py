@@ -109,7 +109,7 @@ def remove_mark(database: Path) -> None:
 
 
 def release_node(database: Path, node: str) -> None:
-    """Clear the node in the rows of ``node``, for the gateway that opens the segments next.
+    """Remove the node's id from the rows of ``node``, for the gateway that opens the segments next.
 
     ``database`` is SQLite, of any version. Raises ``sqlite3.Error``.
     """

@@ -1,6 +1,6 @@
 """The user of a database: a node of a cluster, or a single gateway, which must be the only one.
 
-Its claims of jobs and its balances require that no other gateway changes them.
+A single gateway requires that no other gateway changes its balances and the jobs that it has claimed.
 """
 
 import asyncio
@@ -76,7 +76,10 @@ class SoleUser:
         return statement.bindparams(lock=SOLE_USER_LOCK, holder=self._holder_pid)
 
     async def acquire(self, wait_s: float = 0.0) -> None:
-        """Take the lock unless it is held; retry for ``wait_s`` seconds. Raises ``DatabaseInUse``, asyncpg's errors."""
+        """Take the lock unless this gateway has it; retry for ``wait_s`` seconds.
+
+        Raises ``DatabaseInUse``, asyncpg's errors.
+        """
         if self._connection is not None and not self._connection.is_closed():
             return
         connection = await self._address.connect()
