@@ -1,4 +1,4 @@
-"""Formatting of values for messages: masked keys, suggestions for misspelt names, readable numbers."""
+"""Formatting of values for messages: masked keys, suggestions for misspelt names, readable values."""
 
 import difflib
 import heapq

@@ -87,10 +87,11 @@ class Database(ABC):
 
     @abstractmethod
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
-        """Run ``work`` and store ``audit`` in one transaction; no other write runs at the same time.
+        """Run ``work`` and store ``audit`` in one transaction; return the result of ``work``.
 
-        Raises ``RowRefused`` if a value does not fit into its column. Raises ``StoreUnavailable`` if the database does
-        not answer. Raises SQLAlchemy's ``IntegrityError`` if a constraint is violated.
+        No other write runs at the same time. Raises ``RowRefused`` if a value does not fit into its column. Raises
+        ``StoreUnavailable`` if the database does not answer. Raises SQLAlchemy's ``IntegrityError`` if a constraint is
+        violated.
         """
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:

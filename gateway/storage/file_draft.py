@@ -46,9 +46,10 @@ class FileDraft:
         await asyncio.to_thread(self.write_now, piece)
 
     async def keep(self) -> Media:
-        """Store the file durably under a new id. After ``UnknownMedia`` or ``StoreUnavailable`` the file is deleted.
+        """Store the file durably under a new id, and return it.
 
-        If the awaiting task is cancelled, the file may still be kept: no client has its id, and a sweep deletes it.
+        Raises ``UnknownMedia``, ``StoreUnavailable``; the file is then deleted. If the awaiting task is cancelled, the
+        file may still be kept: no client has its id, and a sweep deletes it.
         """
         return await asyncio.to_thread(self.keep_now)
 
@@ -78,7 +79,7 @@ class FileDraft:
         return self._store(file, make_media_id(media_type), media_type)
 
     def keep_as(self, name: str, media_type: str) -> Media:
-        """Store the file durably under ``name``, in the calling thread. If that fails, the draft is deleted.
+        """Store the file durably under ``name``, in the calling thread, and return it. If that fails, delete the draft.
 
         Raises ``StoreUnavailable``.
         """

@@ -98,7 +98,10 @@ class FileFolder:
         return target.stat().st_size
 
     async def sweep(self, kept_ids: set[str]) -> CleanupResult:
-        """Delete old drafts and the bytes of ids not in ``kept_ids``. Files younger than an hour stay."""
+        """Delete old drafts and the bytes of ids not in ``kept_ids``. Files younger than an hour stay.
+
+        Return how much was deleted and how much is left.
+        """
         digits = {find_digits(kept_id) for kept_id in kept_ids}
         return await asyncio.to_thread(self._sweep, digits, self._clock() - STALE_DRAFT_S)
 

@@ -70,7 +70,7 @@ class IdempotencyRepository:
             )
 
     async def interrupt_replays(self, process: str) -> int:
-        """Mark running requests of other processes as ``lost``. This process must be the database's only user."""
+        """Mark running requests of other processes as ``lost``; return their number. No other process may run."""
         query = update(replays).where(RUNNING, replays.c.owner != process)
         return await self._database.change(query.values(state="lost"))
 

@@ -102,7 +102,7 @@ class MediaFiles:
     async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
         """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
 
-        Drafts that a crash has left are deleted, too.
+        Return how much was deleted and how much is left. Drafts that a crash has left are deleted, too.
         """
         async with self._sweep_lock:
             return await self._sweep(before_s, max_bytes)

@@ -17,7 +17,10 @@ class MediaDraft(Protocol):
         ...
 
     async def keep(self) -> AnyMedia:
-        """Store the file durably under a new id. On ``UnknownMedia`` or ``StoreUnavailable`` the draft is deleted."""
+        """Store the file durably under a new id, and return it.
+
+        Raises ``UnknownMedia``, ``StoreUnavailable``; the draft is then deleted.
+        """
         ...
 
     def discard(self) -> None:
@@ -29,7 +32,7 @@ class MediaStore(Protocol):
     """Keeps images or videos: in a folder (``storage/media_files.py``) or a bucket (``storage/bucket/media.py``)."""
 
     async def put(self, data: bytes) -> AnyMedia:
-        """Store ``data`` durably under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``."""
+        """Store ``data`` durably under a new id, and return the file. Raises ``UnknownMedia``, ``StoreUnavailable``."""
         ...
 
     def open_draft(self) -> MediaDraft:
@@ -49,7 +52,10 @@ class MediaStore(Protocol):
         ...
 
     async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
-        """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain."""
+        """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
+
+        Return how much was deleted and how much is left. ``before_s`` is in Unix seconds.
+        """
         ...
 
 
@@ -121,5 +127,8 @@ class FileStore(Protocol):
         ...
 
     async def sweep(self, kept_ids: set[str]) -> CleanupResult:
-        """Delete old drafts and the bytes of ids not in ``kept_ids``. Files younger than an hour stay."""
+        """Delete old drafts and the bytes of ids not in ``kept_ids``. Files younger than an hour stay.
+
+        Return how much was deleted and how much is left.
+        """
         ...

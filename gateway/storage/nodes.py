@@ -1,4 +1,4 @@
-"""The nodes of a cluster, as recorded in its database.
+"""The nodes of a cluster, as recorded in its database; and the wait until all have applied a change.
 
 A node that listens on loopback has a URL for the other nodes on its machine only: the URL's fragment identifies the
 machine.

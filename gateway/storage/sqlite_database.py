@@ -66,7 +66,7 @@ class SqliteDatabase(Database):
         return await self._run_to_end(self._insert(build))
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run ``work`` in the writer's thread, in one transaction.
+        """Run ``work`` in the writer's thread, in one transaction; return its result.
 
         Raises ``StoreUnavailable``, and the driver's error if a row is refused.
         """

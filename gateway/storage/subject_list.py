@@ -1,4 +1,7 @@
-"""Lists of end users and of the values of a tag: searched, sorted and paged by the database, from the sums of days."""
+"""Lists of end users and of the values of a tag: searched, sorted and paged by the database, from the sums of days.
+
+Also lists the names of tags.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Usage by end user, session and tag in the database."""
+"""Reads usage by end user, session and tag from the database, and the charges that must agree with it."""
 
 from collections.abc import Iterable
 from functools import partial, reduce

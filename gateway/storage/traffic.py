@@ -1,4 +1,4 @@
-"""Sums of traffic in the database."""
+"""Reads the sums of traffic by hour and day from the database."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

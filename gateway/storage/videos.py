@@ -200,7 +200,7 @@ class VideoRepository:
         return is_dropped
 
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
-        """Claim due jobs on which no live process works, longest due first, without their prompts.
+        """Claim due jobs on which no live process works; return them, longest due first, without their prompts.
 
         Raises ``StoreUnavailable`` also while a replaced database may lack the last states of jobs.
         """

@@ -66,7 +66,7 @@ class WebhookDeliveryRepository:
         max_per_account: int,
         accounts: frozenset[int] | None = None,
     ) -> Sequence[WebhookDelivery]:
-        """Claim due deliveries on which no live process works, longest due first.
+        """Claim due deliveries on which no live process works; return them, longest due first.
 
         ``max_rows`` limits all of them, ``max_per_account`` an account's deliveries in progress. If too many are due,
         accounts with few deliveries in progress come first. ``accounts`` are those of this node's share; None for a

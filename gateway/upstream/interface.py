@@ -90,7 +90,7 @@ class HttpClient(Protocol):
     """Sends requests to providers."""
 
     async def send(self, http_request: HttpRequest) -> HttpResponse:
-        """Send a request and wait for the headers. Raises ``ProviderError``.
+        """Send a request, and return the response when its headers have arrived. Raises ``ProviderError``.
 
         Redirects are not followed. If a reused connection ends before any response byte, an idempotent request is sent
         again over a new connection; for other requests see ``StaleConnection``. A request with ``once`` gets a new

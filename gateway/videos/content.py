@@ -44,7 +44,7 @@ class VideoContent:
         self._store.check_room()
 
     async def fetch(self, access: ProviderAccess, job: VideoJob) -> AnyMedia:
-        """Download and store the whole video of a completed task.
+        """Download and store the whole video of a completed task; return the stored file.
 
         Raises ``ProviderError``, also for a video that is too large or arrives too slowly, and ``StoreUnavailable``.
         """

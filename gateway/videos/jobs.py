@@ -1,4 +1,4 @@
-"""Reads, cancels and ends video jobs, and stores every step of them."""
+"""Reads, cancels, ends and deletes video jobs, and stores the results of their polls."""
 
 import asyncio
 import secrets
@@ -113,7 +113,7 @@ class VideoJobs:
         return await self.finish(job.fail(error, self.now_ms), audit)
 
     async def cancel(self, video_id: str, by: Actor = OPERATOR) -> VideoJob:
-        """Cancel a job, and ask its provider to stop if the provider supports this.
+        """Cancel a job and return it. Its provider is asked to stop if the provider supports this.
 
         Raises ``NotFound``, ``Conflict`` if the job has ended, ``StoreUnavailable`` (the job continues then).
         """

@@ -122,7 +122,7 @@ class VideoProviderApi:
         )  # separate: clients that read slowly must not block polls
 
     async def submit(self, attempt: Attempt, job: VideoJob, spec: VideoSpec, source_job: VideoJob | None) -> TaskStatus:
-        """Ask the provider, once, to start a job.
+        """Ask the provider, once, to start a job; return the status of its task.
 
         Raises ``ProviderError`` if the provider refused or was not reached, else ``SubmitOutcomeUnknown``.
         """

@@ -100,9 +100,9 @@ class JobReservations:
             self._remove(job)
 
     async def repeat_until_answered(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Repeat ``work`` while the store does not answer, for ``wait_s`` at most and only while requests are taken.
+        """Run ``work`` and return its result; repeat it while the store does not answer, for ``wait_s`` at most.
 
-        Raises ``StoreUnavailable``.
+        It is repeated only while new requests are taken. Raises ``StoreUnavailable``.
         """
         clock = asyncio.get_running_loop().time
         until_s = clock() + self.wait_s

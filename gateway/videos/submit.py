@@ -104,7 +104,7 @@ class VideoSubmitter:
         ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, reference=reference))
 
     async def _store_job(self, ctx: RequestContext, stack: AsyncExitStack) -> VideoJob:
-        """Store the job with its reservation, in one commit. After an error the reservation is released.
+        """Make a job, and store it with its reservation in one commit. After an error the reservation is released.
 
         The job is marked as active until ``stack`` ends.
 
@@ -260,9 +260,10 @@ class VideoSubmitter:
         return started_job
 
     async def _try_started(self, job: VideoJob, started_job: VideoJob) -> VideoJob | None:
-        """Store a started job; cancel the provider's task and return the stored job if that has ended without the task.
+        """Store a started job and return None.
 
-        If the answer to an earlier try was lost, the job already has the task, and may have been polled since. Raises
+        If the stored job has ended without the task, cancel the provider's task and return the stored job. If the
+        answer to an earlier try was lost, the job already has the task, and may have been polled since. Raises
         ``Conflict`` if the job was deleted.
         """
         if await self._advance(job, started_job):
@@ -298,7 +299,7 @@ class VideoSubmitter:
 
 
 def _set_charge(job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
-    """Fix the cost that the job will be charged when it is completed, at the current price of the attempt.
+    """Return the job with the cost that its completion will charge, at the current price of the attempt.
 
     If the request named no length, the provider's length counts.
     """

@@ -135,7 +135,7 @@ class SharedBodies:
         return changes
 
     async def put(self, number: int, path: Path, size: int, now_ms: int) -> SharedSegment:
-        """Copy a segment of this node to the store; ``add`` makes it readable there.
+        """Copy a segment of this node to the store and return the copy, which ``add`` makes readable there.
 
         Raises ``OSError``, ``StoreUnavailable``.
         """

@@ -36,7 +36,7 @@ class SharedDataKeys(DataKeys):
     def unseal(self, account_id: int, sealed: bytes, request_id: str) -> bytes | None:
         """Unseal like the base class; without the store, too, if a key in memory or on this disk is the right one.
 
-        The rows of a key in memory that was destroyed in the store are hidden.
+        Return None without a data key. The rows of a key in memory that was destroyed in the store are hidden.
         """
         for find in (self._boxes.get, self.find_outage_box):
             if (box := find(account_id)) is not None:

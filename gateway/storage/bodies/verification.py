@@ -55,7 +55,7 @@ class BodiesCheck:
 
 
 def check_bodies(database: Path, folder: Path) -> BodiesCheck:
-    """Check the segments in ``folder`` against the index in a SQLite database.
+    """Check the segments in ``folder`` against the index in a SQLite database; return what was found.
 
     Those that were moved to a shared store, and those of nodes of a cluster, are left out. Raises ``sqlite3.Error``,
     and ``OSError`` for a folder that cannot be read.

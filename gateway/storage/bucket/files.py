@@ -127,7 +127,7 @@ class BucketFiles:
         return self._local_folder / f"copy-{secrets.token_hex(16)}"
 
     async def sweep(self, kept_ids: set[str]) -> CleanupResult:
-        """Delete the bytes of every id not in ``kept_ids``.
+        """Delete the bytes of every id not in ``kept_ids``; return how much was deleted and how much is left.
 
         Files younger than an hour stay, because their rows may not be stored yet.
         """

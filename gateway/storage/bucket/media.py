@@ -64,7 +64,8 @@ class BucketMedia:
     async def sweep(self, *, before_s: float, max_bytes: int) -> media.CleanupResult:
         """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
 
-        If the bucket does not answer, the sweep ends with an empty result.
+        Return how much was deleted and how much is left. If the bucket does not answer, the sweep ends with an empty
+        result.
         """
         async with self._sweep_lock:
             try:

@@ -81,10 +81,10 @@ class _Sum:
 
 
 async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[[str, int], None]) -> CopyReport:
-    """Copy every row of ``source``, and compare counts, checksums and charges. Does not commit ``target``.
+    """Copy every row of ``source``, and compare counts, checksums and charges; return the counts and the charges.
 
-    ``progress`` is called with a table and the number of its rows written. After ``CopyFailed``, ``target`` must not be
-    committed.
+    ``progress`` is called with a table and the number of its rows written. ``target`` is not committed; after
+    ``CopyFailed`` it must not be.
     """
     tables = list_tables()
     await _check_schema(source)

@@ -42,7 +42,7 @@ def list_created_tables(revision: str | None) -> Sequence[str]:
 
 @cache
 def open_scripts() -> ScriptDirectory:
-    """Load every migration, once per process."""
+    """Return the migrations, which are loaded once per process."""
     config = _configure()
     return ScriptDirectory.from_config(config)
 

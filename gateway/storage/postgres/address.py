@@ -1,4 +1,4 @@
-"""The address of a database on a PostgreSQL server, and connections to it."""
+"""The address of a database on a PostgreSQL server, connections to it, and what ``gateway doctor`` reads there."""
 
 import asyncio
 import os
