@@ -71,7 +71,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def write_value(value: Any) -> str:
-    """Return a JSON value in readable form: ``null``, ``true``, the items of a list separated by commas."""
+    """Return a JSON value in readable form: ``null``, ``true``, items separated by commas, fields as ``name=value``."""
     if isinstance(value, list | tuple):
         return ", ".join(map(write_value, value))
     if isinstance(value, dict):

@@ -70,7 +70,10 @@ class IdempotencyRepository:
             )
 
     async def interrupt_replays(self, process: str) -> int:
-        """Mark running requests of other processes as ``lost``; return their number. No other process may run."""
+        """Mark running requests of other processes as ``lost``; return their number.
+
+        No other process may use the database.
+        """
         query = update(replays).where(RUNNING, replays.c.owner != process)
         return await self._database.change(query.values(state="lost"))
 

@@ -200,7 +200,7 @@ entries = Table(
     Column("note", String(256)),
     sqlite_autoincrement=True,
 )
-"""Charges and credits; rows are only added. Charges have a ``request_id``; credits have a reference and a note."""
+"""Charges and credits; rows are only added. Charges have a ``request_id``; credits may have a reference and a note."""
 
 _CREDITS = entries.c.kind != "charge"
 Index("entries_of_credit", entries.c.account_id, entries.c.key_id, entries.c.sequence, sqlite_where=_CREDITS)

@@ -53,7 +53,10 @@ class SinkRepository:
         return state
 
     async def advance(self, state: SinkState, progress: Progress, now_ms: int) -> bool:
-        """Note that the page after ``state`` is dealt with. Return False if the stored cursor is another one by now."""
+        """Note that the page after ``state`` is dealt with, and clear the last error.
+
+        Return False if the stored cursor is another one by now.
+        """
         values: dict[str, Any] = {"cursor": progress.cursor, "waiting_ms": progress.waiting_ms, "error": ""}
         if progress.delivered:
             values |= {"delivered": _columns.delivered + progress.delivered, "delivered_ms": now_ms}

@@ -145,8 +145,8 @@ def write_conditions(traffic_filter: TrafficFilter) -> list[ColumnElement[bool]]
 
 
 def _count(stretches: Iterable[TimeRange], traffic_filter: TrafficFilter, kind: str) -> Select[Any]:
-    column, filter_field = _FACETS[kind]
-    nothing_chosen: dict[str, Any] = dict.fromkeys(filter_field)
+    column, filter_fields = _FACETS[kind]
+    nothing_chosen: dict[str, Any] = dict.fromkeys(filter_fields)
     traffic_filter = attrs.evolve(traffic_filter, **nothing_chosen)
     counts = {"error": _COLUMNS.failed, "ok": _COLUMNS.requests - _COLUMNS.failed}
     lines = _find(

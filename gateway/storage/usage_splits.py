@@ -95,15 +95,15 @@ class SplitRepository:
 
     async def look_at_new_rows(self) -> bool:
         """Delete the days of at most ``max_rows`` new rows from ``split_days``. Return whether there may be more."""
-        cursor = await self._find_cursor() or await self._begin()
+        state = await self._find_state() or await self._begin()
         try:
-            look = None if cursor is None else await self._read_days(cursor[0])
+            look = None if state is None else await self._read_days(state[0])
         except InvalidRequest:  # copied from a database of another kind, which has other cursors
             await self._restart()
             return True
-        if cursor is None or look is None:
+        if state is None or look is None:
             return False
-        move_query = update(rollups).where(*_is_at(cursor)).values(cursor=look.next_cursor)
+        move_query = update(rollups).where(*_is_at(state)).values(cursor=look.next_cursor)
 
         async def work(connection: AsyncConnection) -> bool:
             if not (await connection.execute(move_query)).rowcount:
@@ -119,8 +119,8 @@ class SplitRepository:
         None if there are more than ``max_looks`` times ``max_rows``, or if the cursor is one of another database.
         """
         days: frozenset[int] = frozenset()
-        cursor = await self._find_cursor()
-        cursor_text = None if cursor is None else cursor[0]
+        state = await self._find_state()
+        cursor_text = None if state is None else state[0]
         for _ in range(max_looks):
             try:
                 look = None if cursor_text is None else await self._read_days(cursor_text)
@@ -140,9 +140,9 @@ class SplitRepository:
         A day with too many sums gets one row, which says so. If other processes have changed the state, return False:
         a later call begins again.
         """
-        cursor = await self._find_cursor()
-        day = None if cursor is None else await self._choose_day(now_s)
-        if cursor is None or day is None:
+        state = await self._find_state()
+        day = None if state is None else await self._choose_day(now_s)
+        if state is None or day is None:
             return False
         sums = await self._read_sums(day)
         rows = [_make_mark(day)] if sums is None else sums
@@ -157,7 +157,7 @@ class SplitRepository:
                 await asyncio.sleep(PAUSE_S)
             if not await writer.add_rows(rows[start : start + self._commit_rows]):
                 return False
-        return sums is None or await writer.finish(cursor)
+        return sums is None or await writer.finish(state)
 
     async def _read_days(self, cursor_text: str) -> _Look | None:
         """Return the days of at most ``max_rows`` rows after a cursor; None without rows.
@@ -212,7 +212,7 @@ class SplitRepository:
                 return None
         return rows
 
-    async def _find_cursor(self) -> tuple[str, int] | None:
+    async def _find_state(self) -> tuple[str, int] | None:
         """Return the stored cursor, and how often rows were taken back; None before the first look at new rows."""
         rows: Sequence[Any] = await self._database.read(
             select(_STATE.cursor, _STATE.before).where(_STATE.name == _NAME)
@@ -226,7 +226,7 @@ class SplitRepository:
             return None
         values = {"name": _NAME, "cursor": window.newest, "first_cursor": window.newest, "before": 0}
         await self._database.change(insert_for(self._database.kind, rollups).values(values).on_conflict_do_nothing())
-        return await self._find_cursor()
+        return await self._find_state()
 
     async def _restart(self) -> None:
         async def work(connection: AsyncConnection) -> None:
@@ -275,9 +275,9 @@ class _DayWriter:
 
         return await self._database.write_shared(work)
 
-    async def finish(self, cursor: tuple[str, int]) -> bool:
-        """Put the day into ``split_days``. Return False if the state has moved from ``cursor`` since."""
-        lock_query = update(rollups).where(*_is_at(cursor)).values(cursor=cursor[0])
+    async def finish(self, state: tuple[str, int]) -> bool:
+        """Put the day into ``split_days``. Return False if ``state`` is not the stored one, or another writer has begun."""
+        lock_query = update(rollups).where(*_is_at(state)).values(cursor=state[0])
         add_query = insert_for(self._database.kind, split_days).values(day=self._day).on_conflict_do_nothing()
 
         async def work(connection: AsyncConnection) -> bool:
@@ -313,8 +313,8 @@ async def take_back(connection: AsyncConnection, settled_ms: Sequence[int]) -> N
     await connection.execute(delete(split_days).where(split_days.c.day.in_(days)))
 
 
-def _is_at(cursor: tuple[str, int]) -> list[ColumnElement[bool]]:
-    return [_STATE.name == _NAME, _STATE.cursor == cursor[0], _STATE.before == cursor[1]]
+def _is_at(state: tuple[str, int]) -> list[ColumnElement[bool]]:
+    return [_STATE.name == _NAME, _STATE.cursor == state[0], _STATE.before == state[1]]
 
 
 def _list_queries(day: int) -> list[Select[Any]]:

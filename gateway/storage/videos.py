@@ -205,16 +205,16 @@ class VideoRepository:
         Raises ``StoreUnavailable`` also while a replaced database may lack the last states of jobs.
         """
         values: Values = {"now_ms": claim.now_ms, "full": sorted(claim.full_channels)}
-        has_due, claim_query = _FIND_DUE[claim.fetching], _CLAIM_DUE[claim.fetching]
+        due_query, claim_query = _FIND_DUE[claim.fetching], _CLAIM_DUE[claim.fetching]
         if claim.channels is not None:
             from gateway.storage.shared_claims import write_claimable_video_query, write_video_claim  # noqa: PLC0415 - of a cluster
 
             values["only"] = sorted(claim.channels)
-            has_due, claim_query = (
+            due_query, claim_query = (
                 write_claimable_video_query(fetching=claim.fetching),
                 write_video_claim(fetching=claim.fetching),
             )
-        if not await self._database.read(has_due.params(values)):  # a read needs neither the writer nor a commit
+        if not await self._database.read(due_query.params(values)):  # a read needs neither the writer nor a commit
             return []
         values |= {"each": claim.max_per_channel, "most": claim.max_jobs}
         values |= {"by": claim.process, "until_ms": claim.now_ms + claim.duration_ms}

@@ -136,8 +136,9 @@ class SafeFetcher:
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
         """Post ``body`` to a webhook and return the status of the answer. Redirects are not followed.
 
-        Reading the rest of the answer may take as long again, at most ``ANSWER_READ_TIMEOUT_S``. ``EgressRefused`` is
-        final: the URL itself is never allowed. Other errors are not: a name may resolve to another address tomorrow.
+        Reading the rest of the answer may take as long again, at most ``ANSWER_READ_TIMEOUT_S``. Raises
+        ``ProviderError``. ``EgressRefused`` is final: the URL itself is never allowed. Other errors are not: a name may
+        resolve to another address tomorrow.
         """
         try:
             target = _read_url(url, words=HOOK_TEXTS)

@@ -74,14 +74,20 @@ class VideoJobs:
         await self.store.advance([(job, job.release(now_ms)) for job in jobs if (job.due_ms or 0) > latest_ms])
 
     async def advance(self, changes: Sequence[tuple[VideoJob, VideoJob]]) -> None:
-        """Store changes of jobs that have not ended, as pairs of before and after. Raises ``StoreUnavailable``."""
+        """Store changes of jobs that have not ended, as pairs of before and after. Raises ``StoreUnavailable``.
+
+        Publishes ``JobChanged`` for each job with a new state or progress.
+        """
         outcomes = await self.store.advance(changes)
         for (job_before, job_after), is_stored in zip(changes, outcomes, strict=True):
             if is_stored and (job_before.state, job_before.progress) != (job_after.state, job_after.progress):
                 self.events.publish(JobChanged(job_after.id))
 
     async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
-        """Store the end of a job with its charge. Return False if it had ended before. Raises ``StoreUnavailable``."""
+        """Store the end of a job with its charge. Return False if the job had ended before, or is deleted.
+
+        Raises ``StoreUnavailable``.
+        """
         return await asyncio.shield(self.tasks.start(self._finish(job, audit)))
 
     async def _finish(self, job: VideoJob, audit: AuditRow | None) -> bool:

@@ -134,7 +134,10 @@ class JobReservations:
     async def finish(
         self, job: VideoJob, record: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None
     ) -> bool:
-        """Store the end of a job with its charge; return False if the job had ended. Raises ``StoreUnavailable``."""
+        """Store the end of a job with its charge; return False if the job had ended before, or is deleted.
+
+        Raises ``StoreUnavailable``.
+        """
         async with self._write_queue.writing:  # a reconciliation sees end and charge, or neither
             for renaming in self.renamings:
                 record, job = renaming.rename_row(record), attrs.evolve(job, receipt=renaming.rename_row(job.receipt))
