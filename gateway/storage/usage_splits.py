@@ -276,7 +276,10 @@ class _DayWriter:
         return await self._database.write_shared(work)
 
     async def finish(self, state: tuple[str, int]) -> bool:
-        """Put the day into ``split_days``. Return False if ``state`` is not the stored one, or another writer has begun."""
+        """Put the day into ``split_days``.
+
+        Return False if ``state`` is not the stored one any more, or if another writer has begun.
+        """
         lock_query = update(rollups).where(*_is_at(state)).values(cursor=state[0])
         add_query = insert_for(self._database.kind, split_days).values(day=self._day).on_conflict_do_nothing()
 

@@ -30,7 +30,7 @@ class FrameBudget:
         self._accounts: Counter[int] = Counter()
 
     def resize(self, account: int, added_bytes: int) -> bool:
-        """Change the count by ``added_bytes``. Return whether ``account`` may hold them.
+        """Change the count of ``account`` by ``added_bytes``; return whether the account may hold what it has then.
 
         An account may hold at most as many bytes as remain free for the others, so a later account still finds room.
         """

@@ -90,7 +90,8 @@ class VideoContent:
     async def open(self, job: VideoJob, variant: Variant, byte_range: str | None) -> FetchedFile:
         """Open the provider's file of a completed job, and read its headers.
 
-        Raises ``NotFound`` if the file is gone, ``InvalidRequest`` if there is no such variant, and ``ProviderError``.
+        Raises ``NotFound`` if the file or its channel is gone, ``InvalidRequest`` if there is no such variant, and
+        ``ProviderError``.
         """
         access = self._provider_api.find_access(job)
         if access is None:

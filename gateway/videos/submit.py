@@ -150,8 +150,8 @@ class VideoSubmitter:
     async def _start_at_provider(self, ctx: RequestContext, job: VideoJob) -> VideoJob:
         """Let a provider start a stored job, and store the outcome; return the started job.
 
-        Storing is repeated until it succeeds. Raises ``SubmitOutcomeUnknown`` if a provider may have started the job,
-        and the error of the last attempt if none has.
+        Storing is repeated until it succeeds; after ``RETRY_TIMEOUT_S`` in the background. Raises
+        ``SubmitOutcomeUnknown`` if a provider may have started the job, and the error of the last attempt if none has.
         """
         submitting = job  # as stored by the latest attempt
 

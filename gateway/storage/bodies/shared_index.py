@@ -153,7 +153,7 @@ class SharedIndex:
         return [row.name for row in await self._database.read(select(body_leftovers).limit(SEGMENTS_PER_STEP))]
 
     async def forget_leftovers(self, names: Collection[str]) -> None:
-        """Note that objects are removed."""
+        """Delete the names of objects that were removed from the store."""
         await self._database.change(delete(body_leftovers).where(body_leftovers.c.name.in_(list(names))))
 
     async def find_mark(self) -> str:

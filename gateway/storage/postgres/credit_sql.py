@@ -11,10 +11,10 @@ Besides the invariants of a node in ``gateway.domain.credit``, any snapshot sati
 - ``settled`` and the sum of ``posted`` are the window's charges;
 - ``reserved`` is the sum of the reservations of its open jobs.
 
-A subject of a limit has a balance while nodes have leases of it. The balance lacks the window, limit and spending: a
-node sends window and limit when it asks for credit, and ``limit_counters`` has the spending under ``counter`` and
-``subject``. ``settled`` and ``credit`` mean nothing. The sum of every window that a node may spend in, ``reserved`` and
-the outstanding parts of all leases together stay within the limit, except for overruns.
+A subject of a limit has a balance while nodes have leases or jobs have reservations of it. The balance lacks the
+window, limit and spending: a node sends window and limit when it asks for credit, and ``limit_counters`` has the
+spending under ``counter`` and ``subject``. ``settled`` and ``credit`` mean nothing. The sum of every window that a node
+may spend in, ``reserved`` and the outstanding parts of all leases together stay within the limit, except for overruns.
 
 Locks are always taken in the order of owner and id, each balance before its leases. The functions expect their arrays
 in this order.
