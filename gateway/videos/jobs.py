@@ -63,7 +63,8 @@ class VideoJobs:
     async def restore_reservations(self) -> None:
         """Restore the reservations of open jobs, and end the claims of earlier processes.
 
-        No other process may use the store.
+        A job whose next poll is too far away, because the clock was set back, becomes due now. No other process may use
+        the store.
         """
         await self.store.release(self.tasks.process, others_only=True)
         jobs, now_ms = await self.store.list_open(), self.now_ms

@@ -181,7 +181,7 @@ class VideoSubmitter:
         return await self._store_started_job(ctx, submitting, status)
 
     async def _store_attempt(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> VideoJob:
-        """Store the next attempt's provider; return the updated job.
+        """Store the channel and the provider of the next attempt; return the updated job.
 
         Raises ``Conflict`` if the job was cancelled, and ``StoreUnavailable``.
         """

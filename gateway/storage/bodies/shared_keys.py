@@ -68,7 +68,10 @@ class SharedDataKeys(DataKeys):
         return changes
 
     def end_outage(self, changes: Mapping[int, KeyChange]) -> None:
-        """Destroy the keys of this disk that nothing is sealed with any more. Raises ``OSError``."""
+        """Destroy the old keys of ``changes`` on this disk: nothing is sealed with them any more. Raises ``OSError``.
+
+        A key that was made since stays.
+        """
         for account_id, change in changes.items():
             if self._moved_files.read_outage_key(account_id) == change.sealed_key:
                 self._moved_files.destroy_outage_key(account_id)
