@@ -29,7 +29,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class HandedOverStream:
-    """The events of a stream, and what is known of it: ``facts`` as JSON."""
+    """The events of a stream, and what is known of the stream: ``facts``, which has only values of JSON."""
 
     facts: dict[str, Any]
     events: Sequence[bytes]

@@ -40,7 +40,7 @@ _TIMED_ROWS = select(*(requests.c[name] for name in TimedRow._fields)).where(req
 
 @frozen
 class _State:
-    """A row of ``rollups``."""
+    """The row of this job in ``rollups``."""
 
     name: str
     cursor: str

@@ -39,6 +39,8 @@ class _Entry:
     """The token of one grant.
 
     Attributes:
+        expires_at: when the token expires, by the client's clock.
+        retry_at: before this time a valid token is not renewed again.
         fetch: the running or last fetch; it returns an error or None.
     """
 

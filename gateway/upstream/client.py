@@ -146,7 +146,7 @@ class RequestHead:
     """The head of a request without its Content-Length, and the origin that the request goes to.
 
     Attributes:
-        bodiless: a request without a body has no Content-Length.
+        bodiless: whether a request without a body has no Content-Length.
     """
 
     origin: Origin

@@ -108,6 +108,7 @@ class FileRequest:
     Attributes:
         url: an address from the provider, or on the channel's own server.
         trusted_origin: see ``SafeFetcher.fetch``.
+        proxy: the channel's proxy; None for that of the environment, if there is one.
         signature: headers for the trusted origin only; not sent to the target of a redirect elsewhere.
         byte_range: the ``Range`` header; None for the whole file.
         connect_s: timeout for the connection and the headers, with redirects.

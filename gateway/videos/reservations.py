@@ -36,6 +36,8 @@ class JobReservations:
         clock: Unix seconds; ignores changes of the system clock.
         is_shared: whether other nodes have open jobs, too.
         wait_s: how long a request waits for a store that does not answer, in seconds.
+
+    Attributes:
         renamings: the renamings of end users that were forgotten since the start; running jobs may still have their
             names.
     """

@@ -36,6 +36,7 @@ class WaitingBodies:
     """The bodies of a request that wait to be written.
 
     Attributes:
+        size: how much memory they take, in bytes.
         build: returns the bodies; it runs in the writer's thread.
         is_held: whether they are shown only if the request fails, which is not known yet.
     """

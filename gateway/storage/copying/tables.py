@@ -32,6 +32,7 @@ class CopiedTable:
     """A table of the schema.
 
     Attributes:
+        order: the columns of the primary key, by which rows are read.
         flags: the positions of booleans, which SQLite stores as numbers.
         documents: the positions of JSON values. SQLite stores a JSON number as a number: 1.0 becomes 1.
         counter_column: the column whose values the database assigns; None without one.

@@ -25,7 +25,7 @@ class Address:
     """The address in ``store.url``. Its options take precedence over the gateway's settings of a connection.
 
     The name of a connection (``application_name``) is always the gateway's own, because nodes find each other's
-    connections by it.
+    connections by it. ``node`` is the id of this node, empty for a single gateway.
 
     Attributes:
         name: the address without user, password and options.
