@@ -44,6 +44,8 @@ from gateway.routing.response_owners import ResponseOwners
 from gateway.routing.router import Router
 from gateway.routing.target_list import TargetList
 
+_TEMPORARY_ERRORS = (errors.RateLimited, errors.Overloaded, errors.StoreUnavailable, errors.NoHealthyChannel)
+"""After these errors a reservation is tried again. ``Overloaded`` comes if the store of shared rate limits is away."""
 _PARSERS: Mapping[Operation, Callable[[dict[str, Any]], InferenceRequest]] = {
     "chat": parse_chat_inference,
     "completions": parse_completions_inference,
@@ -239,7 +241,7 @@ class LineRequest:
                 reservation = await services.quota.admit(context, ranked_targets, journaled=False)
                 channel = ranked_targets[0].channel.name if ranked_targets else None
                 self._start = build_start(context, channel, reservation.nanos - reservation.extra_nanos)
-            except (errors.RateLimited, errors.StoreUnavailable, errors.NoHealthyChannel) as fault:
+            except _TEMPORARY_ERRORS as fault:
                 await self._await_channel(fault, wait)
                 context.caller = services.find_caller(self._batch.key_id)
             except errors.QuotaExceeded:

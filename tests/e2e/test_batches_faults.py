@@ -10,6 +10,7 @@ import orjson
 import pytest
 from openai.types import Batch
 
+from gateway.cluster.limits.limiter import SharedRateLimiter
 from gateway.domain.batch import Batch as StoredBatch
 from gateway.server.context import SERVICES
 from gateway.storage.batches import BatchRepository, find_no_process
@@ -18,7 +19,9 @@ from gateway.storage.file_folder import name_file
 from gateway.storage.journal import parse_journal
 from tests.support.batch_calls import ask, await_end, await_requests, limited, make_line, read_results, start
 from tests.support.fast_provider import Reaction, SwiftUpstream, failing, hanging, slow, well
+from tests.support.fault_scene import until
 from tests.support.gateway import KEY, channel, start_gateway
+from tests.support.limit_servers import running_redis, wait_until_reached
 from tests.support.scripted_upstream import COMPLETION
 from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
@@ -318,3 +321,26 @@ async def test_a_deleted_account_ends_its_batches(gateway_with: StartGateway, sd
             await client.batches.retrieve(batch.id)
         digits = batch.id.removeprefix("batch_")
         assert not list(gateway.app[SERVICES].files.files.folder.path.glob(f"batch-{digits}*"))
+
+
+async def test_lines_wait_while_the_server_of_shared_rate_limits_is_away(
+    gateway_with: StartGateway, sdk: MakeClient
+) -> None:
+    async with running_redis() as redis, SwiftUpstream(slow(3.0)) as up:
+        limits = {"store": "valkey", "url": redis.url, "when_down": "closed"}
+        config = {**limited(up, rpm=1_000), "rate_limits": limits, "batches": {"max_active": 1}}
+        gateway = await gateway_with(config)
+        limiter = gateway.app[SERVICES].billing.quota._counters
+        assert isinstance(limiter, SharedRateLimiter)
+        await wait_until_reached(limiter, away=False)
+        client = sdk(gateway)
+        batch = await start(client, [ask(1), ask(2)])
+        await await_requests(up, 1)
+        redis.kill()
+        await wait_until_reached(limiter, away=True)
+        await until(lambda: up.running == 0)
+        await asyncio.sleep(0.3)  # enough for the second line to be refused
+        assert len(up.seen) == 1
+        await redis.start()
+        ended = await await_end(client, batch)
+        assert (ended.status, count(ended)) == ("completed", (2, 2, 0))
