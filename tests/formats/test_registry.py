@@ -666,6 +666,23 @@ def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(
     assert (transform.ended, transform.error) == (True, None)
 
 
+@table_rows(
+    ("operation", "wire", "more"),
+    [
+        ("responses", "openai_responses", {"id": "resp_1", "output": [{"type": "message", "id": "msg_1"}]}),
+        ("messages", "anthropic_messages", {"container": {"id": "container_1"}}),
+    ],
+)
+def test_what_a_whole_answer_created_is_recorded_with_or_without_a_stream(
+    operation: Operation, wire: Wire, more: dict[str, Any]
+) -> None:
+    raw = orjson.dumps(ANSWERS[wire][0] | more)
+    streamed, whole = call_of(operation, stream=True), call_of(operation)
+    make_translator(streamed, wire, IDENTITY).build_whole(raw, [])
+    make_translator(whole, wire, IDENTITY).parse_answer(raw, [])
+    assert streamed.made == whole.made != []
+
+
 @table_rows("wire", OPERATIONS["chat"].formats)
 def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wire: Wire) -> None:
     raw = orjson.dumps(ANSWERS[wire][0])

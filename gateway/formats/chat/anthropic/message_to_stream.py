@@ -8,7 +8,13 @@ from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.formats.chat.anthropic.response import parse_arguments, parse_message, parse_message_usage, read_text
+from gateway.formats.chat.anthropic.response import (
+    parse_arguments,
+    parse_message,
+    parse_message_usage,
+    read_text,
+    record_container,
+)
 from gateway.formats.chat.anthropic.stream import STOP_EVENT, build_event
 from gateway.formats.errors.openai import Secrets
 
@@ -19,6 +25,7 @@ _UNFINISHED_FIELDS: dict[str, Any] = {"content": [], "stop_reason": None, "stop_
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return an unstreamed message as a stream, end mark included, and its usage. Raises ``ProviderError``."""
     value = parse_message(raw, secrets)
+    record_container(value, inference)
     message_usage = parse_message_usage(value, inference)
     blocks = [block for block in value["content"] if isinstance(block, dict)]
     usage_field = value.get("usage")

@@ -6,6 +6,8 @@
 from collections.abc import Iterable
 from io import StringIO
 
+import attrs
+
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse
@@ -81,7 +83,7 @@ def build_answer(events: Iterable[chat.Event], inference: InferenceRequest, iden
 
     Raises the error of a ``StreamError``, and ``ProviderBadResponse`` if a summary was requested and there is none.
     """
-    writer = open_writer(inference, identity)
+    writer = open_writer(attrs.evolve(inference, keep=None), identity)  # it would keep each response at its StreamEnd
     for event in events:
         if isinstance(event, chat.StreamError):
             raise event.error

@@ -9,7 +9,12 @@ from typing import Any
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.formats.chat.responses.responses import UNFINISHED_STATUSES, parse_response, parse_response_usage
+from gateway.formats.chat.responses.responses import (
+    UNFINISHED_STATUSES,
+    parse_response,
+    parse_response_usage,
+    record_created,
+)
 from gateway.formats.errors.openai import Secrets
 
 Item = dict[str, Any]
@@ -24,6 +29,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
     ``ProviderBadResponse``.
     """
     value = parse_response(raw, secrets)
+    record_created(value, inference)
     events = [
         b"event: %b\ndata: %b\n\n"
         % (kind.encode(), exact_json.dumps({"type": kind, "sequence_number": number} | fields))

@@ -186,8 +186,13 @@ def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: err
     Raises the error that the answer reports, or ``ProviderBadResponse``.
     """
     answer = parse_response(raw, secrets)
-    inference.made[:] = list_created_ids(answer, keeps_answer=inference.body.get("store") is not False)
+    record_created(answer, inference)
     return parse_response_usage(answer, inference)
+
+
+def record_created(answer: Mapping[str, Any], inference: InferenceRequest) -> None:
+    """Record the ids of what a whole answer created, because the client may refer to them."""
+    inference.made[:] = list_created_ids(answer, keeps_answer=inference.body.get("store") is not False)
 
 
 def parse_response(raw: bytes, secrets: errors.Secrets = ()) -> dict[str, Any]:
@@ -332,7 +337,7 @@ class ResponsesPassthrough(PassthroughStream):
             self.error = _parse_failure(answer.get("error"), self._secrets)
             return b""
         self.ended = True
-        self._inference.made[:] = list_created_ids(answer, keeps_answer=self._inference.body.get("store") is not False)
+        record_created(answer, self._inference)
         if answer.get("output") or parse_usage_object(answer.get("usage")) is not None:
             self._usage = parse_response_usage(answer, self._inference)
         return _mask_failure(event, value, self._secrets) if kind == _FAILED_EVENT else event

@@ -165,6 +165,10 @@ def test_a_whole_response_is_kept_once_it_is_whole() -> None:
     writer.write(chat.STREAM_END)
     build_answer((BEGUN, chat.TextDelta("x"), finish()), inference, IDENTITY)
     assert [orjson.loads(one)["output"][0]["content"][0]["text"] for one in kept] == ["x", "x"]
+    kept.clear()
+    whole = build_answer((BEGUN, chat.TextDelta("x"), finish(), chat.STREAM_END, USED), inference, IDENTITY)
+    assert kept == [whole]
+    assert orjson.loads(whole)["usage"]["output_tokens"] > 0
 
 
 PIECES = st.one_of(
