@@ -94,8 +94,7 @@ def _find_nearest(effort: str, efforts: Sequence[str]) -> str:
     """Return the effort in ``efforts`` nearest to ``effort``; on a tie, the one nearer to "medium"."""
     position = _EFFORT_ORDER.index(effort)
     return min(
-        efforts,
-        key=lambda word: (abs(_find_position(word) - position), abs(_find_position(word) - _MEDIUM_INDEX)),
+        efforts, key=lambda word: (abs(_find_position(word) - position), abs(_find_position(word) - _MEDIUM_INDEX))
     )
 
 

@@ -65,9 +65,12 @@ class VertexVideoBackend(GeminiVideoBackend):
 
     def read_video(self, raw: bytes) -> bytes:
         try:
-            return b64decode(_find_video(as_object(parse_object(raw).get("response"))), validate=True)
+            video = b64decode(_find_video(as_object(parse_object(raw).get("response"))), validate=True)
         except ValueError:
             raise ProviderBadResponse("The provider's video is not valid base64") from None
+        if not video:
+            raise ProviderBadResponse("The provider's answer has no video")
+        return video
 
 
 def _find_video(response: Body) -> str:

@@ -47,6 +47,8 @@ class SqliteStore:
             self._connection.executemany(table.insert, rows)
         except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError) as error:
             raise CopyFailed(f"{self.name} refuses a row of {table.name}: {error}. Nothing was copied") from error
+        except sqlite3.Error as error:
+            raise _make_write_error(self.name, error) from error
 
     async def write_counters(self, tables: Sequence[CopiedTable], counters: Mapping[str, int]) -> None:
         for table in tables:
@@ -56,6 +58,11 @@ class SqliteStore:
                 self._connection.execute(
                     "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table.name, last_number)
                 )
+
+
+def _make_write_error(name: str, error: sqlite3.Error) -> CopyFailed:
+    """Return the error of a disk that is full or fails."""
+    return CopyFailed(f"{name} cannot be written: {error}. Nothing was copied")
 
 
 @contextmanager
@@ -86,9 +93,13 @@ async def make_target(path: Path) -> AsyncIterator[SqliteStore]:
             connection.execute("PRAGMA journal_mode=DELETE")  # one file; the gateway's start chooses WAL again
             connection.execute("PRAGMA synchronous=OFF")
             connection.execute("BEGIN")
-            yield SqliteStore(f"The database {path}", connection)
+            store = SqliteStore(f"The database {path}", connection)
+            yield store
             _check_keys(connection)
-            connection.execute("COMMIT")
+            try:
+                connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise _make_write_error(store.name, error) from error
         with path.open("rb") as file:
             os.fsync(file.fileno())
     except BaseException:

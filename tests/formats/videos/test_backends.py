@@ -419,6 +419,12 @@ def check_parsers(wire: str, raw: bytes) -> None:
         assert isinstance(backend.parse_error_answer(status, raw, ()), ProviderError)
 
 
+@table_rows("raw", [b"{}", b'{"response": {}}', b'{"response": {"videos": []}}', b'{"response": {"videos": [{}]}}'])
+def test_an_answer_without_a_video_is_no_empty_video(raw: bytes) -> None:
+    with pytest.raises(ProviderBadResponse, match="no video"):
+        VIDEO_BACKENDS["vertex_videos"].read_video(raw)
+
+
 @EVERY
 @given(data=st.data())
 def test_parsers_survive_junk_in_a_recorded_answer(wire: str, data: st.DataObject) -> None:
