@@ -87,8 +87,10 @@ def format_duration(ms: float | None) -> str:
 
 
 def format_rate(number: float | None) -> str:
-    """Format tokens per second: ``85``; below ten, they are rounded to a tenth."""
-    return format_count(number if number is None else round(number, 1) if number < 10 else round(number))  # noqa: PLR2004 - two digits
+    """Format tokens per second: ``85``; below ten with a tenth, ``8.5``."""
+    if number is not None and round(number, 1) < 10:  # noqa: PLR2004 - two digits
+        return f"{number:.1f}".removesuffix(".0")
+    return format_count(number if number is None else round(number))
 
 
 def format_percent(ratio: float | None) -> str:

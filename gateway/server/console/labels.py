@@ -140,6 +140,13 @@ SUBJECTS: Mapping[str, str] = {
     "request": mark("Requests"),
     "video": mark("Videos"),
     "batch": mark("Batches"),
+    "file": mark("Files"),
+    "bodies": mark("Prompts and answers"),
+    "cache": mark("Answer cache"),
+    "user": mark("End users"),
+    "limit": mark("Limits"),
+    "route": mark("Routes"),
+    "node": mark("Nodes"),
 }
 """The values to filter the audit log by, with their labels: the noun before the dot in an action."""
 ACTIONS: Mapping[str, str] = {
@@ -148,6 +155,12 @@ ACTIONS: Mapping[str, str] = {
     "node.forgotten": mark("node forgotten"),
     "account.deleted": mark("account deleted"),
     "account.edited": mark("account edited"),
+    "batch.cancelled": mark("batch cancelled"),
+    "bodies.deleted": mark("prompts and answers deleted"),
+    "bodies.exported": mark("prompts and answers exported"),
+    "bodies.read": mark("prompt and answer read"),
+    "bodies.replayed": mark("request replayed"),
+    "cache.cleared": mark("cached answers deleted"),
     "channel.created": mark("channel created"),
     "channel.deleted": mark("channel deleted"),
     "channel.edited": mark("channel edited"),
@@ -193,6 +206,7 @@ ACTIONS: Mapping[str, str] = {
     "session.refused": mark("sign-in refused"),
     "setting.changed": mark("setting changed"),
     "setting.removed": mark("setting reset"),
+    "user.forgotten": mark("end user forgotten"),
     "video.cancelled": mark("video cancelled"),
     "video.deleted": mark("video deleted"),
 }
