@@ -85,7 +85,7 @@ class KeptExchange:
 
     __slots__ = (
         "_answer", "_ctx", "_is_unwanted", "_media_type", "_memory", "_only_failed", "_request", "_services",
-        "_size", "_started_at", "_store", "_times", "error", "goes_on", "has_failure", "loss",
+        "_size", "_size_limit", "_started_at", "_store", "_times", "error", "goes_on", "has_failure", "loss",
     )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, services: KeepingServices, *, only_failed: bool) -> None:
@@ -101,6 +101,7 @@ class KeptExchange:
         self._times: list[float] = []
         self._media_type = ""
         self._size = 0
+        self._size_limit = MAX_BODY_BYTES
         self._is_unwanted = False
         self.error: GatewayError | None = None
         self.has_failure = self.goes_on = False
@@ -133,6 +134,7 @@ class KeptExchange:
 
     def begin_stream(self, media_type: str) -> None:
         self._media_type = media_type
+        self._size_limit = self._size + MAX_BODY_BYTES
 
     def add(self, data: bytes) -> None:
         """Take a piece of a stream. If request and answer get too large, or memory for bodies is full, keep nothing."""
@@ -140,7 +142,7 @@ class KeptExchange:
         self._size += size
         memory = self._memory
         memory.used += size
-        if memory.used > memory.limit or self._size > MAX_BODY_BYTES or self.loss is not None:
+        if memory.used > memory.limit or self._size > self._size_limit or self.loss is not None:
             self._lose("memory" if memory.used > memory.limit else "size")
             return
         self._answer.append(data)

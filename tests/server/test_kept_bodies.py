@@ -44,6 +44,21 @@ async def test_an_unchanged_body_is_kept_byte_by_byte(gateway_with: StartGateway
         assert (await show(gateway, request_id))["bodies"][0]["content"] == body.decode()
 
 
+async def test_the_largest_size_is_that_of_one_body(
+    gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.server.kept_exchange.MAX_BODY_BYTES", 2_000)
+    async with ScriptedUpstream(chat_script("x" * 1_200)) as up:
+        gateway = await gateway_with(config(up))
+        request_id = await ask(gateway, say("y" * 1_600) | {"stream": True})
+        shown = await show(gateway, request_id)
+        assert (shown["loss"], [body["kind"] for body in shown["bodies"]]) == (None, ["request", "answer"])
+    async with ScriptedUpstream(chat_script("x" * 1_200, "z" * 900)) as up:
+        gateway = await gateway_with(config(up))
+        request_id = await ask(gateway, {**HELLO, "stream": True})
+        assert (await show(gateway, request_id))["loss"] == "size"
+
+
 async def test_a_stream_is_shown_put_together_and_raw(gateway_with: StartGateway) -> None:
     words = ["It is ", SECRET[:7], SECRET[7:20], SECRET[20:], " now"]
     async with ScriptedUpstream(chat_script(*words)) as up:

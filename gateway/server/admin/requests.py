@@ -114,8 +114,7 @@ FILTER_QUERIES = (
     Query("since", "Only requests settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
     Query("until", "Only requests settled before that time, or until the end of that day."),
     Query(
-        "text",
-        "Only failures with this in the error's text or code, ignoring case; or the one request with this id.",
+        "text", "Only failures with this in the error's text or code, ignoring case; or the one request with this id."
     ),
     Query("error_code", "Only with exactly this error code; `-`: only requests without one."),
     Query("unpriced", "`true`: only requests to models without a price; `false`: only the others.", s.FLAG),

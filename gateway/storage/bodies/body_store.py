@@ -300,8 +300,8 @@ class BodyStore:
         return await self._index.list_kept(request_ids, self._now_ms(), reads_moved=self.shared is not None)
 
     async def _write_for_reader(self) -> None:
-        """Write what waits. Bodies can be read although the disk cannot be written."""
-        with suppress(OSError):
+        """Write what waits. Bodies can be read although the disk cannot be written, or a key is missing."""
+        with suppress(OSError, DecryptionFailed):
             await self.write_waiting()
 
     async def delete(self, body_filter: BodyFilter, build_audit: BuildAudit | None = None) -> DeletedBodies:
@@ -409,8 +409,12 @@ class BodyStore:
 
     async def describe(self, account_id: int | None = None) -> StoredBodies:
         """Return how much is kept. ``account_id``: count only its requests; bytes are always those of all accounts."""
+        problem = self.problem
         async with self._lock:
-            await self._open()
+            try:
+                await self._open()
+            except (OSError, DecryptionFailed) as error:  # the index is in the database and can be counted all the same
+                problem = problem or str(error)
         kept, lost, oldest_ms = await self._index.count(self._now_ms(), account_id)
         local_bytes = self._segments.total_bytes
         shared_bytes = None if self.shared is None else await self.shared.measure()
@@ -419,7 +423,7 @@ class BodyStore:
             lost,
             local_bytes + (shared_bytes or 0),
             oldest_ms,
-            self.problem,
+            problem,
             self.memory.used,
             pending=await self._index.count_deleted(),
             unmoved_bytes=0 if shared_bytes is None else local_bytes,
@@ -427,7 +431,7 @@ class BodyStore:
 
     async def close(self) -> None:
         """Write and move what waits, for some seconds at most, and stop. What is not written then is lost."""
-        with suppress(StoreUnavailable, OSError, TimeoutError):
+        with suppress(StoreUnavailable, OSError, TimeoutError, DecryptionFailed):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await asyncio.shield(asyncio.ensure_future(self.write_waiting()))
                 if self.shared is not None and self._is_open and not (self._is_closed or self.shared.problem):

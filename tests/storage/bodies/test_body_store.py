@@ -353,6 +353,16 @@ async def test_requests_of_which_nothing_is_kept_are_noted(database: Database, f
     await store.close()
 
 
+async def test_a_folder_that_cannot_be_opened_is_described_as_a_problem(database: Database, folder: Path) -> None:
+    blocker = folder / "00000007.segment"
+    blocker.mkdir(parents=True)  # a file that the disk does not let go
+    store = open_bodies(database, folder)
+    assert "00000007.segment" in (await store.describe()).problem
+    blocker.rmdir()
+    assert (await store.describe()).problem == ""
+    await store.close()
+
+
 async def test_an_unwritable_folder_loses_bodies_until_it_can_be_written_again(
     database: Database, folder: Path
 ) -> None:
