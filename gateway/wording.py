@@ -15,8 +15,8 @@ _MAX_NAMES = 200
 """Number of names compared, those of the nearest length first: a match blocks the event loop for some milliseconds."""
 _MIN_SIMILARITY = 0.7
 KEY_MARKS = (
-    "sk-", "sk_", "rk_", "ek_", "AIza", "xai-", "pplx-", "nvapi-", "r8_", "hf_", "fw_", "jina_", "tgp_v1_", "ghp_",
-    "github_pat_", "ABSK", "ya29.",
+    "sk-", "sk_", "rk-", "rk_", "ek_", "AIza", "xai-", "pplx-", "nvapi-", "r8_", "hf_", "fw_", "jina_", "tgp_v1_",
+    "ghp_", "github_pat_", "ABSK", "ya29.",
 )  # fmt: skip
 """Every key that ``_KEY`` matches contains one of these. Text without them needs no masking."""
 _KEY = re.compile(

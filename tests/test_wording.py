@@ -63,6 +63,7 @@ def test_a_number_is_written_without_an_exponent_and_exactly(number: float) -> N
 @table_rows(
     "key",
     [
+        "rk-0123456789abcdef", "rk_0123456789abcdef",
         "sk-hunter2-hunter2", "sk-proj-a_B.c-0123456789", "sk-ant-api03-0123456789abcdef", "AIzaSyA0123456789abcdef",
         "gsk_0123456789abcdef", "xai-0123456789abcdef", "r8_0123456789abcdef", "hf_0123456789abcdef",
         "ek_0123456789abcdef", "pplx-0123456789abcdef", "nvapi-0123456789abcdef", "csk-0123456789abcdef",
