@@ -1,5 +1,6 @@
 """People come in, prove who they are, and go: every way in and out of the console, by the keyboard alone."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +9,7 @@ import attrs
 import pyotp
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, VisitedGateway, open_site
@@ -242,6 +243,25 @@ async def test_a_new_passphrase_ends_every_other_session(site: VisitedGateway, e
     await elsewhere.page.bring_to_front()
     await elsewhere.press("Continue", within=form)
     await expect(elsewhere.page.get_by_alt_text("QR code for your authenticator")).to_be_visible()
+
+
+async def test_a_form_sent_before_its_script_has_come_is_sent_once_it_has(site: VisitedGateway, enter: Enter) -> None:
+    await enter("liv")
+    late, scripts_may_come = await enter(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await scripts_may_come.wait()
+        await route.continue_()
+
+    await late.page.route("**/forms.js", hold)
+    await late.page.goto(f"{late.url}/console/sign-in", wait_until="commit")
+    await late.write("Name", "liv")
+    await late.write("Passphrase", FROGS)
+    await late.page.keyboard.press("Enter")
+    await late.page.keyboard.press("Enter")
+    await expect(late.page.get_by_label("Passphrase", exact=True)).to_have_value(FROGS)
+    scripts_may_come.set()
+    await late.arrive("/")
 
 
 async def test_a_session_elsewhere_is_seen_and_ended(site: VisitedGateway, enter: Enter) -> None:
