@@ -82,7 +82,7 @@ def find_job(job_id: str) -> DemoVideo | None:
     ):
         return None
     model, size, seconds, created_ms, nonce = _JOB_LAYOUT.unpack(packed_job[: _JOB_LAYOUT.size])
-    if model >= len(models.VIDEO_MODELS) or size >= len(SIZES):  # whoever knows this file can make the checksum
+    if model >= len(models.VIDEO_MODELS) or size >= len(SIZES):  # the checksum has no key: anyone can make one
         return None
     job = DemoVideo(models.VIDEO_MODELS[model], SIZES[size], seconds, created_ms, nonce)
     return job if job.id == job_id else None
