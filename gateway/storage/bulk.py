@@ -24,7 +24,7 @@ _Constants = tuple[tuple[int, Literal[False] | None], ...]
 
 
 class _SqliteInsert(NamedTuple):
-    """The statements for one row and for ``ROWS_PER_INSERT``. ``bound``: of each column, whether it is a parameter."""
+    """The statements for one row and for ``ROWS_PER_INSERT``. ``bound``: for each column, whether it is a parameter."""
 
     single: str
     multiple: str
@@ -76,7 +76,7 @@ class BulkInsert:
         return insert
 
     async def run(self, connection: AsyncConnection, rows: list[tuple[Any, ...]]) -> None:
-        """Insert ``rows`` as part of the current transaction. Raises SQLAlchemy's ``IntegrityError``."""
+        """Insert ``rows`` in the current transaction. Raises SQLAlchemy's ``IntegrityError``."""
         if connection.dialect.name == "sqlite":
             await connection.exec_driver_sql(self.sqlite, rows)
         elif self._on_conflict or len(rows) < MIN_COPIED_ROWS:

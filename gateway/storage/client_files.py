@@ -69,7 +69,7 @@ class ClientFileRepository:
         return [_parse_file(row) for row in await self._database.read(query)]
 
     async def delete_file(self, file: ClientFile, audit: AuditRow | None = None) -> bool:
-        """Delete the row of a file and store ``audit`` in one transaction. Return False if it is gone already."""
+        """Delete the row of a file and store ``audit`` in one commit. If it is gone, store nothing and return False."""
         is_deleted = bool(await self._database.change(delete(files).where(files.c.id == file.id), audit))
         self._database.check_found(found=is_deleted)
         self._keep("file", file, removed=True)

@@ -87,7 +87,7 @@ class DataFolder:
         return path
 
     def secret(self, name: str) -> bytes:
-        """Return the 32 random bytes in the file ``name``. Raises ``DataFolderDamaged``."""
+        """Return the 32 random bytes in the file ``name``. Raises ``DataFolderDamaged`` if it lacks them."""
         path = self.path / name
         try:
             content = path.read_bytes()

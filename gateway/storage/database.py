@@ -31,7 +31,7 @@ class DatabaseStartupError(Exception):
 
 
 class RowRefused(StoreUnavailable):
-    """The database permanently refuses a row because of its values; ``reason`` is the database's."""
+    """The database permanently refuses a row because of its values; ``reason`` is the database's message."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("The gateway's store cannot record this", retry_after_s=5)
@@ -104,8 +104,8 @@ class Database(ABC):
     async def insert(self, build: Callable[[], Inserts]) -> bool:
         """Insert the rows that ``build`` returns in one transaction; see ``SqliteDatabase.insert``.
 
-        Return False if nothing was inserted, because the database refuses a row or has no such method. Then use
-        ``write_shared``, which inserts them or raises the error.
+        Return False if nothing was inserted: the database refuses a row, or inserts only in ``write_shared``. Then use
+        ``write_shared``, which inserts the rows or raises the error.
         """
         del build
         return False
@@ -147,7 +147,7 @@ class Database(ABC):
 
     @abstractmethod
     async def measure(self) -> StoreSize:
-        """Return how much space the database occupies, by its last answer."""
+        """Return how much space the database occupies, as of its last answer. Never raises."""
 
     def report_damage(self, description: str) -> None:
         """Log that the database is damaged; from now on the gateway is not ready."""

@@ -1,7 +1,7 @@
 """Downgrades the database to the schema of an older version, which can then open it with today's rows.
 
-Data without a place in the older schema is deleted: tables and columns; newer words are replaced by their former ones.
-A copy of the database is kept next to it. The journal has the fields of this version; it must be empty, and is removed.
+Tables and columns that the older schema lacks are deleted, and newer words are replaced by their former ones. A copy of
+the database is kept beside it. The journal, which has the fields of this version, must be empty and is removed.
 """
 
 import os

@@ -37,7 +37,7 @@ class FileDraft:
         self._head = b""
 
     async def write(self, piece: bytes) -> None:
-        """Add a piece. Raises ``StoreUnavailable``; then the whole draft is deleted."""
+        """Add a piece, unless the draft has ended. Raises ``StoreUnavailable``; then the whole draft is deleted."""
         try:
             self._check_room()
         except StoreUnavailable:

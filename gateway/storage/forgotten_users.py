@@ -168,7 +168,7 @@ class ForgottenUserRepository:
     async def rename_videos(self, names: Collection[str], new_name: str, account_id: int | None) -> int:
         """Rename the user in the receipts of video jobs; return their number.
 
-        In a cluster, the money of an open job is set aside under what its receipt counts for: that stays.
+        In a cluster, the counters in the receipt of an open job keep the name, because money is set aside in them.
         """
         query = select(videos.c.id, videos.c.state, videos.c.receipt)
         query = query.where(videos.c.receipt.contains('"end_user":"', autoescape=True))

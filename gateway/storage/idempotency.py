@@ -17,7 +17,7 @@ _COLUMNS = tuple(replays.c[name] for name in REPLAY_COLUMNS)
 
 
 class IdempotencyRepository:
-    """The ``replays`` table. Every method raises ``StoreUnavailable`` if the database does not answer."""
+    """The ``replays`` table."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -16,7 +16,7 @@ STEPS_PER_CHECK = 1_000
 CAN_STOP = sqlite3.sqlite_version_info >= (3, 41)
 """Whether SQLite checks the deadline while it reads the pages of a table. Before 3.41, it reads all of them first."""
 READ_BYTES_PER_S = 20 * 1024 * 1024
-"""Bytes that a disk reads in the order of a check, which is not that of the file, if nothing is in memory."""
+"""Bytes per second that a disk reads in the order of a check, which is not that of the file, if none are cached."""
 STOP_TIMEOUT_S = 1.0
 MAX_PROBLEMS = 5
 _REVISION = re.compile(r"[0-9]{4}\Z")

@@ -148,7 +148,7 @@ class RequestJournal:
             log.error("journal_write_failed", error=str(error))
 
     def renew(self) -> None:
-        """Rewrite the file. On failure keep the old one, and retry when it has grown by the same amount."""
+        """Rewrite the file. If that fails, keep the old one, and retry when it has grown by ``rotate_bytes`` more."""
         self._rotate_at = self._size + self._rotate_bytes
         try:
             new_file = self._write_anew()

@@ -41,7 +41,7 @@ class ResponseTooLarge(Exception):
 
 
 class KeptResponseRepository:
-    """The ``kept_responses`` table. Every method raises ``StoreUnavailable`` if the database does not answer."""
+    """The ``kept_responses`` table."""
 
     def __init__(self, database: Database, secret_box: SecretBox) -> None:
         self._database = database
@@ -107,7 +107,6 @@ class KeptResponseRepository:
         Raises:
             DecryptionFailed: a response was encrypted with another secret.
             ResponseTooLarge: a response is larger than ``max_bytes``.
-            StoreUnavailable: the database does not answer.
         """
         columns = (_table.c.id, _table.c.sealed, *((_table.c.inputs,) if items else ()))
         statement = select(*columns).where(_table.c.id.in_([response.id for response in responses]))

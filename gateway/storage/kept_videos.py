@@ -17,7 +17,7 @@ class KeptVideo:
     """The last state of a video job that this node has stored.
 
     Attributes:
-        row: the request with its charge; None while the job runs.
+        row: the request with its charge; None while the job runs, and if it was removed.
         delivery: the webhook delivery of its end; None without one.
         removed: whether the job was deleted after its end.
     """

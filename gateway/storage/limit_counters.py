@@ -112,7 +112,7 @@ class LimitCounters:
     async def list_highest(
         self, counter: str, since_s: int, count: int, choice: SubjectChoice = ALL_SUBJECTS, *, offset: int = 0
     ) -> dict[str, int]:
-        """Return the highest spending since ``since_s`` among the chosen subjects, in nano-USD: ``count`` subjects.
+        """Return the spending since ``since_s``, in nano-USD, of the ``count`` chosen subjects that have spent most.
 
         ``offset``: how many subjects with a higher spending are left out.
         """
@@ -156,7 +156,7 @@ class LimitCounters:
         }
 
     async def recompute(self) -> "CountedRows":
-        """Return the sums according to the stored requests, and to what was charged for lost nodes."""
+        """Return the sums according to the stored requests, and to what was charged for dead nodes."""
         sums: defaultdict[LimitCharge, int] = defaultdict(int)
         table, after = requests.c, 0
         ((oldest_ms,),) = await self._database.read_long(select(func.min(table.settled_ms)))

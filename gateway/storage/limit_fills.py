@@ -28,7 +28,7 @@ BEFORE_UPGRADE = ""
 """The counter of a row that the migration stores: until it is deleted, limits may be older than this table."""
 _ROWS_PER_LOOK = 50_000
 _MARGIN_ROWS = 10_000
-"""How many earlier sequences are examined, too: on nodes, rows may become visible after rows with higher ones."""
+"""How many earlier sequences are examined, too: in a cluster, a row may become visible after later ones."""
 FillState = Literal["filling", "following", "done"]
 _FIND_CURSOR = "SELECT counted_until FROM limit_fills WHERE counter = ?1 AND state <> 'done'"
 _FIND_RANGE = """
@@ -112,7 +112,7 @@ class FillStep:
 
 
 class LimitFillRepository:
-    """The table of fills, and the steps."""
+    """The table ``limit_fills``, and the commits that count requests."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

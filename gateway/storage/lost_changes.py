@@ -33,7 +33,7 @@ class LostChangeRepository:
         self._database = database
 
     async def list_newest_rows(self, after_sequence: int) -> Sequence[AuditRow]:
-        """Return the newest audit rows, newest first: those after ``after_sequence`` and some before it."""
+        """Return up to 2,000 audit rows, newest first: those after ``after_sequence`` and some before it."""
         newest_first = audit.c.sequence.desc()
         statement = (
             select(audit)

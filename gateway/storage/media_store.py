@@ -1,4 +1,4 @@
-"""The interfaces of the media store: a folder of this machine, a shared folder, or a bucket."""
+"""The interfaces of the stores of media and clients' files: a folder of this machine, a shared folder, or a bucket."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -96,7 +96,7 @@ class FileStore(Protocol):
         ...
 
     async def find(self, object_id: str) -> AnyMedia:
-        """Return the stored bytes of a file or a part. Raises ``NotFound``, ``StoreUnavailable``."""
+        """Find the stored bytes of a file or a part, for ``media_reading``. Raises ``NotFound``, ``StoreUnavailable``."""
         ...
 
     def open_local(self, object_id: str) -> AbstractAsyncContextManager[Path]:

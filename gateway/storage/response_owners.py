@@ -12,7 +12,7 @@ from gateway.storage.schema import response_owners
 
 
 class ResponseOwnerRepository:
-    """The ``response_owners`` table. Every method raises ``StoreUnavailable`` if the database does not answer."""
+    """The ``response_owners`` table."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

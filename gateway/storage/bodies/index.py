@@ -23,9 +23,9 @@ from gateway.storage.schema_bodies import bodies, body_key_versions, body_segmen
 
 ERASED_PER_STEP = 500
 ACCOUNTS_PER_STEP = 500
-"""Accounts that a statement names. A database refuses one of more than 32,766 parameters."""
+"""Maximum number of accounts that one statement names: a database refuses more than 32,766 parameters."""
 MARKED_PER_STEP = 5_000
-"""Rows that are hidden in one transaction: other writes wait for it."""
+"""Maximum number of rows that are hidden in one transaction: other writes wait for it."""
 _columns, _segments, _versions = bodies.c, body_segments.c, body_key_versions.c
 SHARED_KEYS = "*"
 """The value of ``node`` for the data keys of all nodes, in the shared store."""
@@ -48,7 +48,7 @@ _NEW_VALUES = ", ".join(
 )
 _PUT = BulkInsert(bodies, _columns.keys(), f" ON CONFLICT (request_id) DO UPDATE SET {_NEW_VALUES}")
 _ABSENT_NODE_MS = 7 * 86_400_000
-"""How long after their expiry rows are removed that belong to another node: it should have done so itself."""
+"""How long after their expiry the rows of another node are removed. That node should have removed them itself."""
 _FRAME_COLUMNS = (_columns.request_id, _columns.account_id, _columns.segment, _columns.position, _columns.bytes)
 
 

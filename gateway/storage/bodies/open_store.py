@@ -6,7 +6,7 @@ from gateway.storage.bodies.segment_store import FolderSegments, SegmentStore
 from gateway.storage.media_location import BucketAddress
 
 RETRY_FOR_S = 1.0
-"""Seconds of retries of a call: whatever could not be moved is tried again soon."""
+"""How long a failed call is repeated, in seconds. What could not be moved then is tried again soon."""
 
 
 def open_segment_store(location: Path | BucketAddress) -> SegmentStore:

@@ -83,7 +83,7 @@ class SegmentStore(Protocol):
         ...
 
     def list_key_nodes(self) -> list[str]:
-        """Return the nodes that have data keys. Blocks."""
+        """Return the ids of the nodes that have data keys, an empty text for a single gateway. Blocks."""
         ...
 
 

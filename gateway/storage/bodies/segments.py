@@ -28,7 +28,7 @@ class Location:
 
 
 class Segments:
-    """The segments in ``folder``. Every method raises ``OSError``. ``clock`` returns monotonic seconds.
+    """The segments in ``folder``. Methods raise ``OSError`` if the disk fails. ``clock`` returns monotonic seconds.
 
     A process never appends to a segment of an earlier one: after a power failure a segment may be shorter than the
     index says.

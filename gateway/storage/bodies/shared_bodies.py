@@ -278,9 +278,10 @@ class SharedBodies:
             await self._index.forget(unused)
 
     async def sweep(self, bounds: BodyBounds, now_ms: int) -> int:
-        """Erase what was deleted; on the leader remove what expired, and the oldest beyond the bound.
+        """Erase the deleted bodies. On the leader, also remove expired ones, and the oldest beyond ``bounds``.
 
-        Return the number of rows that were removed. Raises ``OSError``, ``StoreUnavailable``.
+        Every ``COLLECT_INTERVAL_S``, the leader also removes what killed processes have left in the store. Return the
+        number of rows of expired and oldest bodies that were removed. Raises ``OSError``, ``StoreUnavailable``.
         """
         await self.check_owner()
         await self.erase_deleted(now_ms)

@@ -190,7 +190,7 @@ class SharedIndex:
         return [_parse(row) for row in await self._database.read(query)]
 
     async def forget(self, segments: Sequence[SharedSegment]) -> None:
-        """Remove segments from the table."""
+        """Delete the rows of segments whose objects were removed from the store."""
         await self._database.change(delete(body_segments).where(_is_among(segments)))
 
     async def list_names(self) -> set[str]:
@@ -244,7 +244,7 @@ class SharedIndex:
 
 
 async def _end_draft(connection: AsyncConnection, name: str) -> bool:
-    """Remove the row of a draft. Return False if the draft was given up, whose row stays, or has no row."""
+    """Remove the row of a draft. Return False if it has none, or if the draft was given up; then the row stays."""
     is_live = _drafts.name == name, _drafts.process != _GIVEN_UP
     return bool((await connection.execute(delete(body_drafts).where(*is_live))).rowcount)
 

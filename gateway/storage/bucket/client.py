@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 20.0
 RETRY_FOR_S = 5.0
-"""Seconds of retries: enough that a short outage loses no paid result."""
+"""How long a request is repeated, in seconds: enough that a short outage loses no paid result."""
 OPERATION_TIMEOUT_S = 45.0
-"""Seconds for a call and its retries, with a few MiB at most."""
+"""Timeout of a call with its retries, in seconds. A large object gets more time, by ``MIN_RATE``."""
 MIN_RATE = 128 * 1024
-"""Bytes per second that a large upload must average."""
+"""Bytes per second that the transfer of a large object must average."""
 FAILURE_PAUSE_S = 3.0
 """Seconds after an error during which the bucket counts as down."""
 PART_BYTES = 8 * 1024 * 1024
@@ -53,9 +53,9 @@ class StoredObject:
 class Bucket:
     """Reads and writes the objects of a bucket.
 
-    Names are relative to the address's prefix; every method raises ``StoreUnavailable``. Methods ending in ``_now``
-    block and are for threads. ``retry_for_s`` is how long a request is repeated after its first attempt if the store
-    does not answer.
+    Names are relative to the address's prefix. Methods raise ``StoreUnavailable`` if the store refuses or does not
+    answer. Those ending in ``_now`` block and are for threads. ``retry_for_s`` is how long a request is repeated after
+    its first attempt if the store does not answer.
     """
 
     def __init__(self, address: BucketAddress, *, retry_for_s: float = RETRY_FOR_S) -> None:

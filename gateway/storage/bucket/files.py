@@ -149,7 +149,7 @@ class BucketFiles:
 
 
 class BucketLines:
-    """The results of a running batch, in numbered objects. Every method blocks and raises ``StoreUnavailable``."""
+    """The results of a running batch, in numbered objects. Every method blocks."""
 
     def __init__(self, bucket: Bucket, name: str, parse: Callable[[bytes], Any]) -> None:
         self._bucket = bucket

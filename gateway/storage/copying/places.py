@@ -42,7 +42,7 @@ class StoreLocation:
 async def copy_between(
     source: StoreLocation, target: StoreLocation, progress: Callable[[str, int], None]
 ) -> CopyReport:
-    """Copy every row of ``source`` to the empty ``target``; return what was copied. After an error ``target`` is empty.
+    """Copy every row of ``source`` to the empty ``target``; return what was copied. After an error nothing was copied.
 
     Raises ``CopyFailed`` with the reason: a gateway uses one of them, the target has data, the copy differs from the
     source, or another one. Raises ``OSError`` if a file cannot be read or written.

@@ -84,7 +84,7 @@ def open_source(path: Path) -> Iterator[SqliteStore]:
 async def make_target(path: Path) -> AsyncIterator[SqliteStore]:
     """Create a database at ``path``. It is complete and on the disk after the block; nothing is left if it fails.
 
-    Raises ``CopyFailed`` at the end of the block if rows refer to rows that are missing.
+    Raises ``CopyFailed`` at the end of the block if rows refer to rows that are missing, or if the disk fails.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

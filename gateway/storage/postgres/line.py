@@ -30,7 +30,10 @@ class DedicatedConnection:
 
     @asynccontextmanager
     async def exclusive(self, timeout_s: float) -> AsyncIterator[Connection]:
-        """Hold the connection for up to ``timeout_s`` seconds; any exception closes it. Raises ``StoreUnavailable``."""
+        """Hold the connection for up to ``timeout_s`` seconds. Any exception closes it.
+
+        An error of the database, or the end of the time, is logged and becomes ``StoreUnavailable``.
+        """
         async with self._lock:
             try:
                 async with asyncio.timeout(timeout_s):

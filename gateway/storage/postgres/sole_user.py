@@ -47,7 +47,7 @@ class DatabaseUser(Protocol):
     """The user of the database: a single gateway, or a node of a cluster."""
 
     def lock(self, *, is_exclusive: bool) -> Executable:
-        """Return a write's first statement, which takes the lock. Its ``alive`` is null if no write is allowed.
+        """Return a write's first statement, which takes the lock. In its row ``alive`` is null if no write is allowed.
 
         ``is_exclusive``: whether the write excludes all others. Any other write excludes only exclusive ones.
         """

@@ -1,4 +1,4 @@
-"""Fingerprints of the secret files that a database belongs to."""
+"""Adds fingerprints of the secret files that a database belongs to."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Passkeys: the public keys with which members sign in."""
+"""Adds passkeys: the public keys with which members sign in."""
 
 import sqlalchemy as sa
 from alembic import op

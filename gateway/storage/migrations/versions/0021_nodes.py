@@ -1,7 +1,7 @@
-"""Several gateways on one PostgreSQL database: nodes, their beats, changes, shared secrets and leases of credit.
+"""Adds what gateways on one PostgreSQL database share: nodes, their beats, changes, secrets and leases of credit.
 
-SQLite has one gateway, and none of this. Credit leases' functions, and the one that logs changes, are made anew after
-each migration (``storage/postgres/functions.py``).
+A SQLite database has one gateway, and gets none of this. The functions of credit leases, and the one that logs changes,
+are made anew after each migration (``storage/postgres/functions.py``).
 """
 
 from alembic import op

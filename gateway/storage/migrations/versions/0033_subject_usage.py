@@ -1,4 +1,4 @@
-"""Adds the sums of each day by end user, session and tag, and makes those of the rows that are stored."""
+"""Adds the sums of each day by end user, session and tag, and computes those of the stored rows."""
 
 from collections.abc import Iterator
 

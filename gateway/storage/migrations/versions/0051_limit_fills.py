@@ -1,4 +1,4 @@
-"""Adds from when on limits count, how far earlier requests are counted, and charges for lost nodes under limits."""
+"""Adds from when on limits count, how far earlier requests are counted, and charges for dead nodes under limits."""
 
 import sqlalchemy as sa
 from alembic import op
