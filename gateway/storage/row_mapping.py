@@ -222,7 +222,7 @@ def parse_link(row: Row[Any]) -> InviteLink:
 
 
 def build_video_row(job: VideoJob) -> Values:
-    """Return every column except the prompt."""
+    """Return the columns of a row of ``videos`` except the sequence; the prompt has a row of its own."""
     return {
         **build_progress(job),
         **build_receipt(job),

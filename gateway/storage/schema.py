@@ -320,7 +320,7 @@ orphan_charges = Table(
     *(Column(name, BigInteger, primary_key=name == "start_s", nullable=False) for name in ("start_s", "spent_nanos")),
     sqlite_with_rowid=False,
 )
-"""What was set aside for lost nodes, and counts under limits as if it were spent, until the node comes back."""
+"""What was set aside for dead nodes. Until its node comes back, it counts under limits as if it were spent."""
 
 session_states = Table(
     "session_states",

@@ -1,4 +1,4 @@
-"""Shared column types of all tables in the schema."""
+"""What all tables of the schema share: the metadata and the types of columns."""
 
 from sqlalchemy import BigInteger, Integer, MetaData
 

@@ -233,8 +233,8 @@ def _select_last_step(row: Row[Any], session_filter: SessionFilter, max_steps: i
 def _search_later(used: Subquery, start: ColumnElement[int], session_filter: SessionFilter, max_steps: int) -> CTE:
     """Search for a matching row of each session from ``start`` on: an earlier page has the session if there is one.
 
-    A step goes to the next row of the session that may match: none before the next row of the filter's key and end
-    user. The last step has no ``next_row`` if there is none that matches.
+    A step goes to the next row of the session that may match, which cannot be before the next row of the filter's key
+    and end user. The last step has no ``next_row`` if there is none that matches.
     """
     columns = ("account_id", "session", "latest")
     first = _find_next_row(used, start, session_filter).label("next_row")

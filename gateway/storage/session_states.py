@@ -141,7 +141,7 @@ class SessionStateRepository:
     async def delete_unneeded_sums(self, subjects: Collection[str]) -> int:
         """Delete the sums of those ``subjects`` that ``list_unneeded_sums`` still returns; return their number.
 
-        What was charged to them for lost nodes is deleted, too.
+        What was charged to them for dead nodes is deleted, too.
         """
         statement = _DELETE_SUMS.where(limit_counters.c.subject.in_(subjects), *self._write_unneeded())
 

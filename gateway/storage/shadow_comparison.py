@@ -12,7 +12,7 @@ from gateway.storage.database import Database
 from gateway.storage.schema import requests
 
 MAX_ROWS = 200_000
-"""The newest rows of the request log that a comparison reads."""
+"""How many of the newest rows of the request log a comparison reads."""
 _COLUMNS = requests.c
 _EMPTY: ColumnElement[str] = literal_column("''")  # PostgreSQL groups by no expression with a parameter
 

@@ -16,9 +16,10 @@ _NOW = bindparam("now_ms", type_=BigInteger)
 
 @cache
 def write_video_claim(*, fetching: bool) -> Update:
-    """Return the statement that claims due jobs of the channels in ``only``, longest due first.
+    """Return the statement that claims up to ``most`` due jobs of the channels in ``only``, longest due first.
 
-    A channel gets up to ``each`` jobs, including those in progress.
+    A channel gets up to ``each`` jobs, including those in progress, and none if it is in ``full``. All these are
+    parameters of the statement.
     """
     is_claimable_state = videos.c.state == "fetching" if fetching else videos.c.state != "fetching"
     is_submitted = and_(
@@ -40,9 +41,9 @@ def write_claimable_video_query(*, fetching: bool) -> Select[tuple[int]]:
 
 @cache
 def write_delivery_claim() -> Update:
-    """Return the statement that claims due deliveries of the accounts in ``only``, longest due first.
+    """Return the statement that claims up to ``most`` due deliveries of the accounts in ``only``, longest due first.
 
-    An account gets up to ``each`` deliveries, including those in progress.
+    An account gets up to ``each`` deliveries, including those in progress. All these are parameters of the statement.
     """
     claim = _write_claim(deliveries, deliveries.c.account_id, _is_in(deliveries.c.account_id))
     return claim.returning(*(deliveries.c[name] for name in DELIVERY_COLUMNS), deliveries.c.sequence)
@@ -52,7 +53,7 @@ def write_delivery_claim() -> Update:
 def write_due_accounts() -> Select[tuple[int, bool]]:
     """Return the statement that lists the accounts with pending deliveries.
 
-    The second column says whether a node other than ``by`` is sending some.
+    The second column says whether a node other than the parameter ``by`` is sending some.
     """
     is_claimed_elsewhere = and_(deliveries.c.lease_until_ms > _NOW, deliveries.c.owner != bindparam("by"))
     has_elsewhere = func.max(case((is_claimed_elsewhere, 1), else_=0)) > 0

@@ -22,9 +22,10 @@ _columns = sinks.c
 
 @frozen
 class Progress:
-    """A page of the request log that a sink has dealt with: the numbers of its requests, and the ``cursor`` after it.
+    """A page of the request log that a sink has dealt with: how many requests were delivered, and how many refused.
 
-    ``waiting_ms`` is when a request after it was settled, in Unix milliseconds; None if there is none yet.
+    ``cursor`` is that after the page. ``waiting_ms`` is when a request after the page was settled, in Unix
+    milliseconds; None if there is none yet.
     """
 
     cursor: str

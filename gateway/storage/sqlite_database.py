@@ -60,15 +60,14 @@ class SqliteDatabase(Database):
     async def insert(self, build: Callable[[], Inserts]) -> bool:
         """Insert the rows that ``build`` returns in one transaction. Return False if the database refuses any of them.
 
-        ``build`` runs in the writer's thread, which is called once: a call takes longer than a small statement. Raises
-        ``StoreUnavailable``.
+        ``build`` runs in the writer's thread, which is called once: a call takes longer than a small statement.
         """
         return await self._run_to_end(self._insert(build))
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run ``work`` in the writer's thread, in one transaction; return its result.
 
-        Raises ``StoreUnavailable``, and the driver's error if a row is refused.
+        Raises the driver's error if a row is refused.
         """
         return await self._run_to_end(self._transact(work))
 

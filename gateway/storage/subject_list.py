@@ -34,7 +34,7 @@ SORT_KEYS: Mapping[str, ColumnElement[Any]] = {
 
 @frozen
 class SubjectRow:
-    """The sums of one end user or value, which is their label, and the last UTC day with a request (since 1970)."""
+    """The sums of one end user or tag value, and the last UTC day with a request, in days since 1970."""
 
     sums: TrafficLine
     last_day: int
@@ -42,7 +42,7 @@ class SubjectRow:
 
 @frozen
 class SubjectPage:
-    """Some rows of a list, and how many it has."""
+    """Some rows of a list, and how many rows the whole list has."""
 
     rows: Sequence[SubjectRow]
     total: int

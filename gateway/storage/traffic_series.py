@@ -72,7 +72,10 @@ class TrafficSeriesReader:
         self._complete_days: dict[range, list[int]] = {}
 
     async def list_series(self, axis: SplitAxis, period: TimeRange, max_values: int) -> TrafficSeries:
-        """Return the traffic of each hour or day of ``period``, and the ``max_values`` highest values of ``axis``."""
+        """Return the traffic of each hour or day of ``period``, and that of the top ``max_values`` values of ``axis``.
+
+        These are the values that cost most, or the causes with the most requests.
+        """
         rows = await self._read([period], axis, lambda cells: select_series(cells, max_values))
         return parse_series(axis, rows)
 
@@ -83,7 +86,10 @@ class TrafficSeriesReader:
         return TrafficLine("", *map(int, rows[0][3:])) if rows else EMPTY_LINE
 
     async def list_lines(self, axis: SplitAxis | Literal["day"], since: int, until: int) -> list[TrafficLine]:
-        """Return the traffic of the hours from ``since`` up to ``until`` by ``axis``, like ``list_traffic``."""
+        """Return the traffic of the hours from ``since`` up to ``until``, summed along ``axis``.
+
+        Days are in order, values of other axes by cost, highest first.
+        """
         ranges = split_hours(since, until)
         if not ranges:
             return []
@@ -157,7 +163,7 @@ class TrafficSeriesReader:
 
 
 async def open_series_reader(database: Database, traffic_filter: TrafficFilter) -> TrafficSeriesReader:
-    """Return a reader that uses the splits of past days, unless it is not known which of them new rows change."""
+    """Return a reader, which uses the splits of past days if it is known which of these days have new rows."""
     try:
         changed_days = await SplitRepository(database).find_changed_days(_MAX_LOOKS)
     except StoreUnavailable:

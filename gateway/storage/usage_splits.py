@@ -178,7 +178,7 @@ class SplitRepository:
         return _Look(frozenset(int(row.day) for row in rows), next_cursor, has_more or window.is_cut)
 
     async def _choose_day(self, now_s: float) -> int | None:
-        """Return the newest day that ended ``END_DELAY_S`` ago and has to be added up; None if there is none.
+        """Return the newest day that ended at least ``END_DELAY_S`` ago and has to be added up; None if there is none.
 
         Days with too many sums are not added up.
         """

@@ -16,9 +16,9 @@ _SENTINEL_TIMEOUT_S = 1.0
 class ValkeyAddress:
     """The address of the server; behind sentinels it can change.
 
-    ``url`` begins with valkey:// or redis://, for TLS with valkeys:// or rediss://; or with one of these with
-    ``+sentinel``, then ``user:password@host1:port1,host2:port2/service/database``. User and password are for the
-    server; sentinels are asked without them. ``name`` is the URL without user, password and query.
+    ``url`` begins with valkey:// or redis://, or for TLS with valkeys:// or rediss://. Behind sentinels the scheme ends
+    in ``+sentinel``, and ``user:password@host1:port1,host2:port2/service/database`` follows it. User and password are
+    for the server; sentinels are asked without them. ``name`` is the URL without user, password and query.
     """
 
     def __init__(self, url: str) -> None:
