@@ -84,6 +84,6 @@ def write_value(value: Any) -> str:
 
 
 def write_number(value: float | Decimal) -> str:
-    """Return a number without an exponent or trailing zeros."""
+    """Return a number without an exponent, and without trailing zeros after the decimal point."""
     text = f"{Decimal(str(value)):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -96,7 +96,7 @@ class FileStore(Protocol):
         ...
 
     async def find(self, object_id: str) -> AnyMedia:
-        """Find the stored bytes of a file or a part, for ``media_reading``. Raises ``NotFound``, ``StoreUnavailable``."""
+        """Find the bytes of a file or a part, for ``media_reading``. Raises ``NotFound``, ``StoreUnavailable``."""
         ...
 
     def open_local(self, object_id: str) -> AbstractAsyncContextManager[Path]:

@@ -176,7 +176,7 @@ def _open(backup: Path, passphrase: str) -> Iterator[IO[bytes]]:
 
 
 def _read_through(source: IO[bytes], limits: "_BackupLimits") -> dict[str, Any]:
-    """Read a whole backup; return its manifest. Raises ``BackupUnreadable`` if members exceed limits or differ from it."""
+    """Read a whole backup; return its manifest. Raises ``BackupUnreadable`` if files differ from it or are too big."""
     sizes: dict[str, int] = {}
     manifest: dict[str, Any] | None = None
     for member in read_members(source):

@@ -121,7 +121,7 @@ class RowSeriesReader:
         return int(count[0]) <= self._max_rows
 
     async def list_series(self, axis: SplitAxis, units: range, max_values: int) -> TrafficSeries:
-        """Return the traffic of each minute or hour, and that of the ``max_values`` values of ``axis`` that cost most."""
+        """Return the traffic of each minute or hour, and of the ``max_values`` most expensive values of ``axis``."""
         rows = await self._find_rows(units)
         if rows is None:
             return TrafficSeries({}, [], {})

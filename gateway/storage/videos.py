@@ -107,7 +107,7 @@ _CLAIM_DUE = tuple(_write_claim(fetching=fetching) for fetching in (False, True)
 
 
 class VideoRepository:
-    """The tables of video jobs and their prompts. Every method raises ``StoreUnavailable``.
+    """The tables of video jobs and their prompts.
 
     Prompts may be long and no worker needs them. ``create`` writes them; only ``find``, ``find_by_request`` and
     ``list_videos`` return them. Elsewhere they are empty.

@@ -51,7 +51,7 @@ _UPDATE_DELIVERY = update(deliveries).where(
 
 
 class WebhookDeliveryRepository:
-    """The ``deliveries`` table; ``VideoRepository.finish`` adds its rows. Every method raises ``StoreUnavailable``."""
+    """The ``deliveries`` table; ``VideoRepository.finish`` adds its rows."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -27,7 +27,7 @@ async def correct_spending(
 ) -> list[Spending]:
     """Return ``lines`` with the days and months of ``zones`` in place of those of UTC.
 
-    They are in further lines of the same balances. Raises ``StoreUnavailable``.
+    They are in further lines of the same balances.
     """
     other_lines = [
         attrs.evolve(line, month_nanos=0, day_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
@@ -54,10 +54,7 @@ async def find_latest_s(database: Database, account_ids: Collection[int], since_
 
 
 async def _list_zone_spending(database: Database, now_s: int, zones: Mapping[int, AccountZone]) -> list[Spending]:
-    """Return what keys and accounts have spent and been credited in the days and months of ``zones`` at ``now_s``.
-
-    Raises ``StoreUnavailable``.
-    """
+    """Return what keys and accounts have spent and been credited in the days and months of ``zones`` at ``now_s``."""
     accounts_by_zone: defaultdict[AccountZone, list[int]] = defaultdict(list)
     for account_id, zone in zones.items():
         accounts_by_zone[zone].append(account_id)

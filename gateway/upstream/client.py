@@ -226,6 +226,7 @@ class PooledHttpClient:
     Args:
         resolve: resolves names to addresses; raises ``OSError``.
         open_tls_context: creates the TLS context, once, when the first connection needs it.
+        find_proxy: returns the proxy for a channel's proxy and a URL; None for a direct connection.
 
     Attributes:
         access_tokens: sends requests that have a ``grant``.

@@ -20,8 +20,8 @@ from gateway.upstream.response_parser import MAX_PUSH_BYTES, ResponseParser, rea
 READ_BUFFER = 64 * 1024
 """Maximum of buffered bytes that wait for a sink; beyond it, reading pauses."""
 END_GRACE_S = 1.0
-"""How long the end of the response may take after the end mark of the stream. The connection is closed after that, else
-reused."""
+"""How long the end of the response may take after the end mark of the stream. If it takes longer, the connection is
+closed and not reused."""
 KEEPALIVE_S = 30.0
 """Idle connections are closed after this time."""
 _CLOSE_TIMEOUT_S = 5.0

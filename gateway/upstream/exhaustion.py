@@ -13,7 +13,7 @@ _MAX_CAUSES = 8
 
 
 class ResourcesExhausted(ProviderError):
-    """The gateway has no descriptor, buffer or port left for a connection. The provider is not at fault."""
+    """The gateway has no descriptor, buffer, memory or port left for a connection. The provider is not at fault."""
 
     code = "overloaded"
     failure_scope: FailureScope = "nobody"

@@ -94,7 +94,8 @@ class HttpClient(Protocol):
 
         Redirects are not followed. If a reused connection ends before any response byte, an idempotent request is sent
         again over a new connection; for other requests see ``StaleConnection``. A request with ``once`` gets a new
-        connection. Only ``connect_s`` and ``total_s`` bound the wait for headers.
+        connection. Only ``connect_s`` and ``total_s`` bound the wait for headers. Raises ``StoreUnavailable`` if a file
+        of the body cannot be read.
         """
         ...
 

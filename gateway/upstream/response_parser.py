@@ -60,7 +60,10 @@ class Headers(Mapping[str, str]):
 
 @lru_cache(4096)
 def _write_size_line(length: int) -> bytes | None:
-    """Build the size line of a chunk of ``length`` bytes including its framing; None if no chunk has that length."""
+    """Return the size line of a chunk of ``length`` bytes including its framing.
+
+    None if no chunk has that length, or if it is above ``MAX_PUSH_BYTES``.
+    """
     for digits in range(1, 9 if length <= MAX_PUSH_BYTES else 1):
         size = length - digits - 4
         line = b"%x\r\n" % max(size, 0)

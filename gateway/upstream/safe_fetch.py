@@ -80,6 +80,7 @@ class SafeFetcher:
     Args:
         find_allowed_networks: returns the private networks that the current settings allow.
         resolver: resolves host names; None for the system's resolver.
+        find_proxy: returns the proxy for a channel's proxy and a URL; None for a direct connection.
     """
 
     def __init__(

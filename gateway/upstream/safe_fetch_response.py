@@ -96,7 +96,10 @@ class SafeFetchResponse:
         return None if "Transfer-Encoding" in self._response.headers else self._response.content_length
 
     async def read(self) -> bytes:
-        """Return the next piece; see ``FetchedFile``. A file that breaks off is closed."""
+        """Return the next piece, empty at the end of the file.
+
+        If none comes within ``idle_s``, or the file breaks off, closes the file and raises ``ProviderError``.
+        """
         try:
             async with asyncio.timeout(self._idle_s):
                 return await self._response.content.read(PIECE_BYTES)
@@ -128,8 +131,8 @@ def open_file(response: aiohttp.ClientResponse, file_request: FileRequest) -> Sa
 async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     """Return the body of a successful answer.
 
-    Raises ``FileRefused``, and ``ProviderBadResponse`` for more than ``limit_bytes``. For a compressed body, decoded
-    bytes count.
+    Raises ``FileRefused``, ``ProviderBadResponse`` for more than ``limit_bytes`` or an unknown encoding, and
+    ``LIBRARY_ERRORS``. For a compressed body, decoded bytes count.
     """
     if response.status != _OK_STATUS:
         raise FileRefused(response.status)

@@ -75,7 +75,7 @@ class VideoJobs:
         await self.store.advance([(job, job.release(now_ms)) for job in jobs if (job.due_ms or 0) > latest_ms])
 
     async def advance(self, changes: Sequence[tuple[VideoJob, VideoJob]]) -> None:
-        """Store changes of jobs that have not ended, as pairs of before and after. Raises ``StoreUnavailable``.
+        """Store changes of jobs that have not ended, as pairs of before and after.
 
         Publishes ``JobChanged`` for each job with a new state or progress.
         """
@@ -87,7 +87,7 @@ class VideoJobs:
     async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
         """Store the end of a job with its charge. Return False if the job had ended before, or is deleted.
 
-        Raises ``StoreUnavailable``.
+        Publishes ``JobChanged``, and ``JobEnded`` unless it returns False.
         """
         return await asyncio.shield(self.tasks.start(self._finish(job, audit)))
 
@@ -122,7 +122,7 @@ class VideoJobs:
     async def cancel(self, video_id: str, by: Actor = OPERATOR) -> VideoJob:
         """Cancel a job and return it. Its provider is asked to stop if the provider supports this.
 
-        Raises ``NotFound``, ``Conflict`` if the job has ended, ``StoreUnavailable`` (the job continues then).
+        Raises ``NotFound``, and ``Conflict`` if the job has ended.
         """
         job = await self.get(video_id, by.scope)
         change = build_change({"status": job.state}, {"status": "failed"})
@@ -138,7 +138,7 @@ class VideoJobs:
     async def get(self, video_id: str, account_id: int | None = None) -> VideoJob:
         """Return a job, of one account if ``account_id`` is given.
 
-        Raises ``NotFound``, also for another account's job, and ``StoreUnavailable``.
+        Raises ``NotFound``, also for another account's job.
         """
         job = await self.store.find(video_id) if is_video_id(video_id) else None
         if job is None or (account_id is not None and job.account_id != account_id):
@@ -148,7 +148,7 @@ class VideoJobs:
     async def remove(self, job: VideoJob) -> None:
         """Delete an ended job, and ask its provider to delete the task; the charge remains.
 
-        Raises ``TaskNotReady``, ``NotFound``, ``StoreUnavailable``.
+        Raises ``TaskNotReady`` if the job has not ended, and ``NotFound`` if it is deleted already.
         """
         if not job.ended:
             raise TaskNotReady("The job has not ended: it can be deleted when it has", param="video_id")

@@ -93,7 +93,7 @@ class PollResult:
 
 
 def fingerprint_key(key: str) -> str:
-    """Return a fingerprint of a channel's key. Providers find a task only with the key that created it."""
+    """Return a fingerprint of a channel's key, empty without a key. Providers find a task only with its key."""
     return sha256(key.encode()).hexdigest()[:_KEY_PRINT_CHARS] if key else ""
 
 
@@ -103,11 +103,7 @@ def find_key(channel: Channel, key_print: str, default_key: str) -> str:
 
 
 class VideoProviderApi:
-    """Client for the providers' video APIs.
-
-    Args:
-        clock: Unix seconds.
-    """
+    """Client for the providers' video APIs."""
 
     def __init__(
         self, upstream: HttpClient, fetcher: SafeFetcher, catalog: ModelCatalog, *, clock: Callable[[], float]
@@ -267,7 +263,7 @@ class VideoProviderApi:
             return await self.open(access, attrs.evolve(job, clue=content_ref), variant, byte_range)
 
     async def _find_content_ref(self, access: ProviderAccess, job: VideoJob) -> str | None:
-        """Return the provider's current reference to the content; None if the provider gives none."""
+        """Return the provider's current reference to the content; None without one, or after an error."""
         try:
             return (await self.poll(access, job)).status.clue
         except ProviderError:

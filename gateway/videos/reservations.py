@@ -118,7 +118,7 @@ class JobReservations:
             self._write_queue.check_room()
 
     async def drop(self, job: VideoJob, record: RequestRecord) -> None:
-        """Delete a job that no provider has started; only the request's record remains. Raises ``StoreUnavailable``."""
+        """Delete a job that no provider has started, and release its reservation. Only the request's record remains."""
         await self.store.drop(job, record)
         self._keep_record(record)
         self.release(job)
@@ -136,10 +136,7 @@ class JobReservations:
     async def finish(
         self, job: VideoJob, record: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None
     ) -> bool:
-        """Store the end of a job with its charge; return False if the job had ended before, or is deleted.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Store the end of a job with its charge; return False if the job had ended before, or is deleted."""
         async with self._write_queue.writing:  # a reconciliation sees end and charge, or neither
             for renaming in self.renamings:
                 record, job = renaming.rename_row(record), attrs.evolve(job, receipt=renaming.rename_row(job.receipt))

@@ -181,9 +181,9 @@ class VideoSubmitter:
         return await self._store_started_job(ctx, submitting, status)
 
     async def _store_attempt(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> VideoJob:
-        """Store the channel and the provider of the next attempt; return the updated job.
+        """Store the job as submitting, with what the next attempt uses; return it.
 
-        Raises ``Conflict`` if the job was cancelled, and ``StoreUnavailable``.
+        Raises ``Conflict`` if the job was cancelled.
         """
         video = attempt.target.capability.fill(_get_video(ctx.inference))
         source_job = video.remix_of

@@ -49,7 +49,7 @@ class WebhookWorker:
         owner: name of this process in claims.
         wait_scale: factor for every wait.
         owns: returns whether this node delivers an account's webhooks; None for a single process.
-        idle: whether the store is empty at the start; the worker then does not read it before an event or
+        idle: whether no delivery is pending at the start; the worker then does not read the store before an event or
             ``MAX_REST_S``.
     """
 
