@@ -39,8 +39,8 @@ def mask_name(name: str) -> str:
 def find_nearest(word: str, words: Iterable[str], *, min_similarity: float = _MIN_SIMILARITY) -> str | None:
     """Return the entry of ``words`` nearest to ``word``; None if all similarities are below ``min_similarity``.
 
-    None, too, for a word of one character or of more than ``MAX_NAME_CHARS``. Only the ``_MAX_NAMES`` entries of the
-    nearest length are compared.
+    None, too, for a word of fewer than two or more than ``MAX_NAME_CHARS`` characters. Only the ``_MAX_NAMES`` entries
+    of the nearest length are compared.
     """
     if not 1 < len(word) <= MAX_NAME_CHARS:
         return None

@@ -176,8 +176,8 @@ def check_database_present(path: Path, database: Path) -> None:
     """Raise ``DataFolderDamaged`` if the data folder ``path`` was in use, but its ``database`` is missing or empty."""
     is_missing = not database.exists()
     file_names = list_parts(path)
-    if is_missing and (log := database.with_name(f"{database.name}-wal")).exists():
-        file_names.append(log.name)
+    if is_missing and (wal := database.with_name(f"{database.name}-wal")).exists():
+        file_names.append(wal.name)
     if not file_names or (not is_missing and database.stat().st_size):
         return
     raise DataFolderDamaged(

@@ -34,7 +34,10 @@ class _Outcome:
 
     @classmethod
     def read(cls, cursor: sqlite3.Cursor) -> Self:
-        """Read every row first: only afterwards does SQLite know how many rows a statement with RETURNING changed."""
+        """Return what a statement has left in ``cursor``.
+
+        Every row is read first: only afterwards does SQLite know how many rows a statement with RETURNING changed.
+        """
         rows = cursor.fetchall() if cursor.description else []
         return cls(cursor.description, cursor.rowcount, cursor.lastrowid, rows)
 

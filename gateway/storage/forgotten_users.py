@@ -128,7 +128,7 @@ class ForgottenUserRepository:
     async def rename_balances(self, names: Collection[str], new_name: str, account_id: int | None) -> None:
         """Rename the user in the balances from which nodes of a cluster take credit, and in charges for dead nodes.
 
-        Credit of a dead node stays set aside for a long time, or is counted as spent.
+        Both may keep the name for long: until a dead node comes back, its credit stays set aside, or counts as spent.
         """
         await self._rename_orphans(names, new_name, account_id)
         if self._database.credit is None:

@@ -1,4 +1,7 @@
-"""Idempotency records in the database: of two requests with the same key, only one starts."""
+"""Idempotency records in the database: of two requests of an API key with the same name, only one starts.
+
+The name is the value of the header ``Idempotency-Key``.
+"""
 
 from functools import cache
 
@@ -23,7 +26,7 @@ class IdempotencyRepository:
         self._database = database
 
     async def begin_replay(self, replay: IdempotencyRecord, expired_ms: int | None = None) -> IdempotencyRecord | None:
-        """Store the record and return None; if the key has one of the same name already, return that one instead.
+        """Store the record and return None; if the API key has one of the same name, return that one instead.
 
         Records created at ``expired_ms`` or before do not count; by default that is ``KEEP_MS`` before the new record.
         """

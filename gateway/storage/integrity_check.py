@@ -28,8 +28,8 @@ async def check_integrity(path: Path, within_s: float) -> None:
     """Raise ``DatabaseStartupError`` if ``path`` belongs to another program, or damage is found in time.
 
     Pages are checked first, then whether indexes agree with their tables. If the file cannot be opened for another
-    reason, ``open_database`` reports it. ``within_s`` is the seconds until the check stops. A version of SQLite that
-    cannot stop checks no file that takes longer.
+    reason, ``open_database`` reports it. The check stops after ``within_s`` seconds. A version of SQLite that cannot
+    stop does not check a file for which that may be too short.
     """
     problems = await asyncio.to_thread(_check, path, within_s)
     if problems == [_FOREIGN_PROBLEM]:
@@ -129,5 +129,5 @@ def read_problems(connection: sqlite3.Connection, pragma: str) -> list[str]:
 def build_read_only_uri(path: Path) -> str:
     """Return the URI that opens a database read-only and creates no file."""
     # Without a WAL the file is complete, and SQLite need not create two more files to read it.
-    log = path.with_name(f"{path.name}-wal")
-    return f"{path.absolute().as_uri()}?mode=ro{'' if log.exists() else '&immutable=1'}"
+    wal = path.with_name(f"{path.name}-wal")
+    return f"{path.absolute().as_uri()}?mode=ro{'' if wal.exists() else '&immutable=1'}"

@@ -14,7 +14,7 @@ class KeptChanges(Protocol):
     """Keeps the latest states of objects that were changed lately, outside the database."""
 
     def keep(self, kind: KeptKind, key: str, state: Mapping[str, Any]) -> None:
-        """Keep the new state of one object; a field that is None is as before.
+        """Keep the new state of one object. A field that is None keeps its former value.
 
         Called after the commit, or before it if the state counts even without a commit.
         """

@@ -42,7 +42,7 @@ def build_state(video: KeptVideo) -> Mapping[str, Any]:
 
 
 def parse_state(state: Mapping[str, Any]) -> KeptVideo:
-    """Return the job of a state. Raises ``TypeError`` if it has fields of another version of the gateway."""
+    """Return the video of a state. Raises ``TypeError`` if it has fields of another version of the gateway."""
     fields = {**state["job"], "receipt": parse_record(state["receipt"]), "prompt": state.get("prompt", "")}
     row, delivery = state.get("row"), state.get("delivery")
     return KeptVideo(

@@ -276,7 +276,7 @@ class LedgerRepository:
         If the balance has a credit with the same ``reference``, store nothing and return the stored credit and False.
 
         In a cluster, ``decide`` returns the entry and its audit row from the stored figures of the balance at that
-        moment; it may raise. Raises ``Conflict`` if the stored credit has another amount or kind.
+        moment; it may raise. Raises ``Conflict`` if the stored credit has another kind, or for a top-up another amount.
         """
 
         async def work(connection: AsyncConnection) -> tuple[LedgerEntry, bool]:

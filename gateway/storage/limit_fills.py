@@ -161,7 +161,7 @@ class LimitFillRepository:
         return int(ends.last)
 
     async def find_retired_s(self) -> int:
-        """Return the time after which all requests are stored, in Unix seconds; 0 if none was deleted."""
+        """Return from when on all settled requests are still stored, in Unix seconds; 0 if none was deleted."""
         ((until_ms,),) = await self._database.read(select(func.max(retired.c.until_ms)))
         return 0 if until_ms is None or until_ms < 0 else int(until_ms) // 1000 + 1
 

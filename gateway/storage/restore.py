@@ -202,11 +202,11 @@ def _unpack(source: IO[bytes], draft: Path, members: Mapping[str, Any]) -> None:
     unread_members = dict(members)
     for member in read_members(source):
         if member.name != MANIFEST_NAME:
-            expected_digest = unread_members.pop(member.name, None)  # the file may have changed since the first pass
+            listed_member = unread_members.pop(member.name, None)  # the file may have changed since the first pass
             if (
-                expected_digest is None
-                or expected_digest["bytes"] != member.size
-                or expected_digest["sha256"] != _write_member(member, draft / member.name)
+                listed_member is None
+                or listed_member["bytes"] != member.size
+                or listed_member["sha256"] != _write_member(member, draft / member.name)
             ):
                 raise BackupUnreadable(f"its file {member.name[:200]} is not what the manifest says")
 

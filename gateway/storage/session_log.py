@@ -67,7 +67,8 @@ class SessionLogRepository:
     """The sessions in the ``requests`` table.
 
     One list reads at most ``max_rows`` rows in sequence, or ``by_index`` rows of one key, end user or account. It
-    searches earlier pages for its sessions in ``search_steps``. Of each session, ``summed_rows`` are summed.
+    searches earlier pages for its sessions in at most ``search_steps`` steps. Of each session, at most the latest
+    ``summed_rows`` rows are summed.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ _EMPTY: ColumnElement[str] = literal_column("''")  # PostgreSQL groups by no exp
 class ModelSums:
     """The requests of one model for a route. ``shadow``: whether they were copies.
 
-    ``model`` is the provider's name. The means are of completed requests, and None without any.
+    ``model`` is the model's name at the provider. The means are of completed requests, and None without any.
 
     Attributes:
         compared: how many copies' answers were compared with those that callers got. The next fields are about these.

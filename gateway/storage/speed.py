@@ -58,7 +58,7 @@ class SpeedLine:
 
 
 class SpeedRepository:
-    """Sums the ``speed_hours`` table, and reads it."""
+    """Fills the table ``speed_hours`` from stored rows, and reads it."""
 
     def __init__(self, database: Database, max_rows: int = MAX_ROWS) -> None:
         self._database = database
@@ -114,7 +114,10 @@ class SpeedRepository:
         return None if state is None else state.since_ms
 
     async def list_speed(self, ranges: Sequence[TimeRange], traffic_filter: TrafficFilter) -> list[SpeedLine] | None:
-        """Return the histograms of each hour or day of ``ranges``. None if no cells have exactly these requests."""
+        """Return the histograms of each hour or day of ``ranges``.
+
+        None if no cells have exactly the requests of ``traffic_filter``.
+        """
         conditions = _choose_cells(traffic_filter)
         if conditions is None:
             return None

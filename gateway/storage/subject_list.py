@@ -91,7 +91,7 @@ async def find_first_day(database: Database, subject_filter: SubjectFilter, max_
 
 
 async def list_tag_names(database: Database, subject_filter: SubjectFilter) -> list[str]:
-    """Return the names of the tags that have sums in the days, and of the account, of the filter."""
+    """Return the names of the tags that have sums for the days, the account and the key of the filter."""
     counts = subject_counts.c
     days = counts.day.between(subject_filter.since, subject_filter.until)
     names = select(counts.name).where(counts.kind == "tag", counts.name != "", days).distinct().subquery()

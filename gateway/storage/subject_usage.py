@@ -57,7 +57,10 @@ class SubjectUsageRepository:
         return SubjectUsage(tuple(lines), reduce(partial(add_lines, sign=-1), lines, total), other)
 
     async def list_days(self, subject_filter: SubjectFilter) -> list[TrafficLine]:
-        """Return the sums of the days on which one of the subjects has any, in order. The label is the day."""
+        """Return the sums of the days on which one of the subjects has any, in order.
+
+        The label is the day, counted from 1970.
+        """
         query = select(_COLUMNS.day, *_SUM_COLUMNS).where(*write_conditions(subject_filter))
         rows = await self._database.read(query.group_by(_COLUMNS.day).order_by(_COLUMNS.day))
         return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in rows]

@@ -83,7 +83,7 @@ class _Look:
 
 
 class SplitRepository:
-    """Adds up the ``usage_splits`` table."""
+    """Fills the table ``usage_splits``, and records in ``split_days`` which days are complete."""
 
     def __init__(
         self, database: Database, max_rows: int = MAX_ROWS, *, max_sums: int = MAX_SUMS, commit_rows: int = COMMIT_ROWS

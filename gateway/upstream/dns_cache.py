@@ -52,7 +52,7 @@ class DnsCache:
         return await asyncio.shield(task)
 
     def forget(self, host: str, port: int) -> None:
-        """Drop the cached addresses of a name after a failed connection. The next query resolves it again."""
+        """Drop the cached addresses of a name after a failed connection. The next ``find`` resolves the name again."""
         self._entries.pop((host, port), None)
 
     async def close(self) -> None:

@@ -138,7 +138,7 @@ class FetchedFile(Protocol):
 
     @property
     def status(self) -> int:
-        """The HTTP status: 200, or for a request with a range 206 or 416."""
+        """The HTTP status: 200; for a request with a range also 206 or 416."""
         ...
 
     @property

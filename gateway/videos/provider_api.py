@@ -120,7 +120,8 @@ class VideoProviderApi:
     async def submit(self, attempt: Attempt, job: VideoJob, spec: VideoSpec, source_job: VideoJob | None) -> TaskStatus:
         """Ask the provider, once, to start a job; return the status of its task.
 
-        Raises ``ProviderError`` if the provider refused or was not reached, else ``SubmitOutcomeUnknown``.
+        Raises ``SubmitOutcomeUnknown`` if the provider may have started the job, and another ``ProviderError`` if it
+        refused or was not reached.
         """
         backend = VIDEO_BACKENDS[attempt.target.endpoint.wire]
         access = attrs.evolve(attempt.access, mark=job.id)

@@ -207,8 +207,8 @@ class VideoSubmitter:
         """Store an attempt; return False if the job has ended. The answer to an earlier try may have been lost."""
         if await self._advance(job, submitting):
             return True
-        row = await self._jobs.store.find(job.id)
-        stored_state = row and (row.state, row.channel, row.owner)
+        stored_job = await self._jobs.store.find(job.id)
+        stored_state = stored_job and (stored_job.state, stored_job.channel, stored_job.owner)
         return stored_state == (submitting.state, submitting.channel, submitting.owner)
 
     async def _submit(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> TaskStatus:
@@ -268,15 +268,19 @@ class VideoSubmitter:
         """
         if await self._advance(job, started_job):
             return None
-        row = await self._jobs.store.find(started_job.id)
-        if row is not None and row.upstream_id == started_job.upstream_id and row.state != "failed":
+        stored_job = await self._jobs.store.find(started_job.id)
+        if (
+            stored_job is not None
+            and stored_job.upstream_id == started_job.upstream_id
+            and stored_job.state != "failed"
+        ):
             return None
         access = self._jobs.provider_api.find_access(started_job)
         if access is not None:
             self._jobs.tasks.start(self._jobs.provider_api.cancel(access, started_job))
-        if row is None:
+        if stored_job is None:
             raise Conflict("The job was cancelled while it was being submitted")
-        return row
+        return stored_job
 
     async def _store_unknown(self, ctx: RequestContext, job: VideoJob, error: SubmitOutcomeUnknown) -> None:
         """End a job as failed because its provider may or may not have started it."""

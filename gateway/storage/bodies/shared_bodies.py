@@ -145,7 +145,7 @@ class SharedBodies:
         return segment
 
     async def add(self, segment: SharedSegment, now_ms: int) -> bool:
-        """Let every node read a segment that ``put`` has copied. Raises ``StoreUnavailable``.
+        """Let every node read a segment that ``put`` has copied.
 
         Return False if an earlier call, whose result was lost, has added another copy, or another process has given
         this copy up. Then the copy must be discarded.

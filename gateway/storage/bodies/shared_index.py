@@ -68,7 +68,7 @@ class SharedIndex:
         await self.give_up_drafts(_drafts.node == self.node, _drafts.process != process)
 
     async def give_up_old_drafts(self, before_ms: int) -> None:
-        """Turn what a node noted as a draft before ``before_ms`` (Unix ms) into leftovers; delete the drafts' rows."""
+        """Turn the drafts that any node noted before ``before_ms`` (Unix ms) into leftovers, and delete their rows."""
         is_old = _drafts.noted_ms < before_ms
 
         async def work(connection: AsyncConnection) -> None:

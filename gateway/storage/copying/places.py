@@ -44,8 +44,8 @@ async def copy_between(
 ) -> CopyReport:
     """Copy every row of ``source`` to the empty ``target``; return what was copied. After an error nothing was copied.
 
-    Raises ``CopyFailed`` with the reason: a gateway uses one of them, the target has data, the copy differs from the
-    source, or another one. Raises ``OSError`` if a file cannot be read or written.
+    Raises ``CopyFailed`` with the reason, for instance that a gateway uses one of them, that the target has data, or
+    that the copy differs from the source. Raises ``OSError`` if a file cannot be read or written.
     """
     for location in (source, target):
         if "://" in location.text and not location.is_server:  # the rest of the URL may contain a password

@@ -118,7 +118,7 @@ class PostgresDatabase(Database):
         raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from failure
 
     async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Read like ``read``, on a connection that is free unless a change is being applied."""
+        """Read like ``read``, on a connection that only such reads use."""
         return await self._run_to_end(self._read(statement, self._first_reader, WRITE_TIMEOUT_S))
 
     async def check_writable(self) -> None:

@@ -263,7 +263,10 @@ async def _lock_upgrades(connection: AsyncConnection) -> None:
 
 @asynccontextmanager
 async def _begin(connection: AsyncConnection, lock_wait_s: float = 0.0) -> AsyncIterator[None]:
-    """Begin a transaction without a time limit for statements. ``lock_wait_s`` limits each wait for a lock; 0: none."""
+    """Begin a transaction without a time limit for statements.
+
+    ``lock_wait_s``: how long a statement may wait for each lock, in seconds; 0 for any time.
+    """
     async with connection.begin():
         await connection.execute(_SET_LIMITS, {"lock": f"{lock_wait_s * 1000:.0f}"})
         yield

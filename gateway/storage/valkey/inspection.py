@@ -17,7 +17,7 @@ _PING_COUNT = 5
 
 
 async def inspect_server(url: str) -> LimitServerState:
-    """Return the state of the server at ``url``; see ``ValkeyAddress``. Raises ``StoreUnavailable``."""
+    """Return the state of the server at ``url``; see ``ValkeyAddress``. Raises ``StoreUnavailable`` if that fails."""
     address = ValkeyAddress(url)
     try:
         async with Valkey.from_url(
