@@ -30,7 +30,7 @@ async def open_journal(
     """Open the journal with the requests that an earlier process of this node left in its file and in the database.
 
     Also return the object that deletes the journal's notes from the database; None if there are none, and the journal
-    writes none. From now on ``database`` also keeps its changes in a ``ChangeFile``. Raises ``StoreUnavailable``.
+    writes none. From now on ``database`` also keeps its changes in a ``ChangeFile``.
     """
     config = options.config
     own_notes = await find_own_notes(database, node.id)

@@ -82,7 +82,7 @@ class PeerAnswer:
 
 @frozen
 class PeerAnswers:
-    """The answers of the other live nodes by id. ``unanswered``: nodes without an answer or a known URL."""
+    """The answers of the other live nodes by id. ``unanswered``: ids of those that were not asked, or gave no answer."""
 
     by_node: Mapping[str, PeerAnswer]
     unanswered: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ class Peers:
     async def ask_all(self, method: str, path: Sequence[str], actor: Actor) -> PeerAnswers:
         """Send a request to all other live nodes, and return their answers.
 
-        ``path`` has the segments below the admin API's prefix. Raises ``NotFound`` for a segment that is no name.
+        ``path`` has the segments below the admin API's prefix. Raises ``NotFound`` if one is empty, ``.`` or ``..``.
         """
         admin_path = build_path(path)
         other_nodes = [
@@ -169,7 +169,7 @@ class Peers:
     async def send_timeline(self) -> None:
         """Send the newest timeline to nodes whose beats do not arrive, because they may use the former primary.
 
-        At most ``MAX_ASKED_NODES`` get it. Raises ``StoreUnavailable``.
+        At most ``MAX_ASKED_NODES`` get it.
         """
         newest_timeline = self._timelines.find()
         absent_nodes = [node for node in await list_nodes(self._database) if node.id != self.own_id and is_absent(node)]

@@ -35,8 +35,8 @@ _DELETED_EDIT: Fields = {"deleted": [False, True]}
 class Reapplication:
     """Applies lost changes in their order.
 
-    ``find_caller``: returns the key with this id, and its account, as this process knew them before the loss; None if
-    it did not.
+    ``find_caller``: returns the key with an id, and its account, as this process knew them before the loss; None for
+    an unknown key. ``now_ms``: when the changes are applied again (Unix ms).
     """
 
     def __init__(self, database: Database, find_caller: Callable[[int], Caller | None], now_ms: int) -> None:
@@ -66,7 +66,7 @@ class Reapplication:
     async def run(self, lost_rows: Sequence[AuditRow]) -> list[LostChange]:
         """Apply the changes, and return what became of each.
 
-        Raises ``StoreUnavailable``. Then all changes must be applied again.
+        After ``StoreUnavailable`` all changes must be applied again.
         """
         return [
             await self._apply(row, _drop_superseded_fields(row, lost_rows[index + 1 :]))
@@ -127,7 +127,7 @@ class Reapplication:
         return applied_edits
 
     async def _rotate_key(self, row: AuditRow, _: Fields) -> Fields:
-        """Give the key the secret that this process knows, if any: the former one must end, as its owner wanted."""
+        """Give the key its new secret if this process knows that, because the former secret must end."""
         key, _account = await self._find_key(row)
         caller = self._find_caller(key.id)
         if caller is None or caller.key.digest == key.digest or caller.key.created_ms != key.created_ms:

@@ -13,7 +13,7 @@ class SessionFollower:
 
     ``follower`` applies other changes. A session that this node does not know is looked up with its next request.
 
-    The methods return when the changes are in force, and raise ``StoreUnavailable``.
+    The methods return when the changes are in force.
     """
 
     def __init__(self, follower: ChangeFollower, limits: LiveLimits, active_requests: ActiveRequests) -> None:

@@ -48,7 +48,7 @@ class LimitService(StoredSettings):
         return views[name]
 
     async def put_limit(self, name: str, fields: Mapping[str, Any], by: Actor, *, reason: str = "") -> LimitView:
-        """Store the whole limit ``name``. ``fields`` are those of ``LimitSpec``; null stands for a default.
+        """Store the whole limit ``name``. ``fields`` are those of ``LimitSpec``; a null field gets its default.
 
         ``reason`` is for the audit log. Raises ``InvalidRequest``, and ``Conflict`` for a limit of the file.
         """

@@ -49,7 +49,7 @@ class RouteService(StoredSettings):
     async def put_route(
         self, name: str, fields: Mapping[str, Any], by: Actor, *, version: str | None = None
     ) -> RouteView:
-        """Store the whole route ``name``. ``fields`` are those of ``RouteSpec``; null stands for a default.
+        """Store the whole route ``name``. ``fields`` are those of ``RouteSpec``; a null field gets its default.
 
         ``version``: the version that the change was made from (``find_version``); None replaces any version.
         Raises ``InvalidRequest``, and ``Conflict`` if the file declares the route, or another version is stored.
@@ -102,7 +102,10 @@ def _build_fields(route: Route) -> dict[str, Any]:
 
 
 def parse_route(name: str, fields: Mapping[str, Any]) -> Route:
-    """Return the route ``name`` with the ``fields`` of ``RouteSpec``; null is a default. Raises ``InvalidRequest``."""
+    """Return the route ``name`` with the ``fields`` of ``RouteSpec``; a null field gets its default.
+
+    Raises ``InvalidRequest``.
+    """
     given_fields = {field: value for field, value in fields.items() if value is not None}
     spec = parse_spec({"name": name, **given_fields}, RouteSpec)
     if spec.name != name:

@@ -177,8 +177,8 @@ class SettingsService(StoredSettings):
         path = name_price(model, provider)
         async with self._reloader.changing:
             if path not in self._live.effective.stored:
-                is_stored = any((spec.model, spec.provider) == (model, provider) for spec in self._live.config.price)
-                raise build_not_stored_error(f"a price for {_name_price(model, provider)}", declared=is_stored)
+                is_declared = any((spec.model, spec.provider) == (model, provider) for spec in self._live.config.price)
+                raise build_not_stored_error(f"a price for {_name_price(model, provider)}", declared=is_declared)
             before, after = self._build_present_price(model, provider), _build_shipped_price(model, provider)
             await self._delete(
                 path, self._build_audit(by, "price.removed", _name_price(model, provider), before, after)

@@ -219,7 +219,6 @@ class Reloader:
         live_config: the configuration in effect; a reload replaces it.
         source: the inputs that are read again.
         router: receives the prices and models; its load balancer receives the routing settings.
-        clock: Unix seconds.
 
     Attributes:
         changing: the lock to hold while the configuration is changed. Changes by other nodes are applied without it,

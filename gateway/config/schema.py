@@ -540,7 +540,7 @@ class Config:
 
 
 def _find_limit_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each limit that names keys, or a limit to raise, which the file does not have."""
+    """Yield a problem for each limit that names a key, or a limit to raise, that the file does not declare."""
     key_names = {str(key.get("name")) for _, key in _list_tables(tables, "key")}
     own_limits = {str(limit.get("name")) for _, limit in _list_tables(tables, "limit") if "raises" not in limit}
     for table_path, table in _list_tables(tables, "limit"):

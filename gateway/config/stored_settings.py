@@ -17,7 +17,7 @@ log = structlog.stdlib.get_logger(__name__)
 class StoredSettings:
     """Base of the services that change stored settings.
 
-    ``reloader``: applies a changed configuration; its lock serializes changes. ``clock``: Unix seconds.
+    ``reloader``: applies a changed configuration; its lock serializes changes.
     """
 
     def __init__(
@@ -37,8 +37,7 @@ class StoredSettings:
     async def _change(self, changes: Mapping[str, Any], audits: Mapping[str, AuditRow], param: str = "value") -> None:
         """Store and apply the value at each path, all or none; None removes the setting there.
 
-        Raises ``StoreUnavailable``, and ``InvalidRequest`` that names ``param``, or the path of the first wrong value
-        if ``param`` is empty.
+        Raises ``InvalidRequest``, which names ``param``, or the path of the first wrong value if ``param`` is empty.
         """
         adoptions, before = self._reloader.adoptions, self._live.effective.stored
         effective = await self._merge(changes, param)
@@ -49,7 +48,10 @@ class StoredSettings:
             log.info("setting_removed" if value is None else "setting_changed", path=path)
 
     async def _merge(self, changes: Mapping[str, Any], param: str) -> EffectiveConfig:
-        """Return the configuration with ``changes``. Raises ``InvalidRequest``, ``StoreUnavailable``."""
+        """Return the configuration with ``changes``.
+
+        Raises ``InvalidRequest`` if a change is invalid, or makes another stored setting invalid.
+        """
         stored_settings = {**parse_stored_settings(await self._store.list_settings()), **changes}
         for path, value in changes.items():
             if value is None:

@@ -54,7 +54,7 @@ class DemoAudio:
         )
 
     async def _stream_samples(self, speech_request: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
-        """Yield the samples word by word; the first piece includes the file's header."""
+        """Yield the samples word by word; the first piece of a WAV file includes its header."""
         loop = asyncio.get_running_loop()
         head = build_head(speech.samples, speech.text) if speech_request.wav else b""
         for word in speech.words:

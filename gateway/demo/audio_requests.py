@@ -1,4 +1,4 @@
-"""Parse requests for demo-speech and demo-transcribe."""
+"""Parses requests for demo-speech and demo-transcribe."""
 
 from typing import Literal
 

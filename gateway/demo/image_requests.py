@@ -1,4 +1,4 @@
-"""Parse requests for demo-image, as JSON or as a form."""
+"""Parses requests for demo-image, as JSON or as a form."""
 
 import re
 from typing import Literal

@@ -169,7 +169,7 @@ class _Session:
         self.task = asyncio.get_running_loop().create_task(response.run())
 
     def list_messages(self, instructions: str) -> list[Json]:
-        """Return the conversation as chat messages; the last one is the user's."""
+        """Return the conversation as chat messages; if the last one is not the user's, a user's greeting is added."""
         messages = [{"role": "system", "content": instructions}] if instructions else []
         messages += [
             {"role": item["role"], "content": _read_text(item)}
@@ -306,7 +306,7 @@ def _read_text(item: Json) -> str:
 
 
 def _count_audio(text: str) -> int:
-    """Return the bytes of sound in base64. Raises ``RequestError`` for another text."""
+    """Return the size of audio in base64, in bytes. Raises ``RequestError`` if ``text`` is not base64."""
     try:
         return len(b64decode(text))
     except ValueError:

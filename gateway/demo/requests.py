@@ -1,4 +1,4 @@
-"""Parse requests for the demo models."""
+"""Parses chat and embeddings requests for the demo, and has the errors and checks that its other requests share."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ class DemoChatRequest:
 
 @frozen
 class DemoEmbeddingRequest:
-    """A valid embeddings request. Each input is given as the features of its vector."""
+    """A valid embeddings request. Each input is given as the words or token numbers that determine its vector."""
 
     inputs: tuple[tuple[str, ...], ...]
     dimensions: int

@@ -1,4 +1,4 @@
-"""Parse requests for the demo's videos, as JSON or as a form."""
+"""Parses requests for the demo's videos, as JSON or as a form."""
 
 import re
 from base64 import b64decode

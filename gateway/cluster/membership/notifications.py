@@ -23,7 +23,7 @@ Notification = tuple[str, str]
 class NodeNotifications:
     """Publishes notifications to the other nodes, and delivers those received from them.
 
-    ``node``: the id of this node, because the database sends its notifications back to it.
+    ``node``: the id of this node. The database also sends this node its own notifications, which are dropped.
     """
 
     def __init__(self, node: str) -> None:
@@ -36,7 +36,7 @@ class NodeNotifications:
         self._handlers[kind].append(handler)
 
     def publish(self, kind: str, name: str = "") -> None:
-        """Notify the other nodes within ``PAUSE_S``."""
+        """Notify the other nodes in the background, together with what is published within ``PAUSE_S``."""
         self._unsent_notifications[kind, name] = None
         self._pending_event.set()
 

@@ -117,7 +117,7 @@ log = structlog.stdlib.get_logger(__name__)
 class NodeSession:
     """The database session of one node.
 
-    Methods that use the database raise ``StoreUnavailable`` if it does not answer, except ``acquire`` and ``leave``.
+    If the database does not answer, ``acquire`` raises other errors, and ``leave`` raises none.
 
     Args:
         deliver: called with each message of ``notify``, including this node's own.
@@ -204,8 +204,8 @@ class NodeSession:
     async def list_restoring(self, expected_nodes: Collection[str]) -> Mapping[str, int]:
         """Return the other nodes, live or in ``expected_nodes``, that have yet to store their last rows on this server.
 
-        The result has by id the number of beats of a node that has rows of another server. It is 0 for nodes that are
-        starting or of an older version.
+        The result maps the id of a node with rows of another server to the number of its beats. Nodes that are
+        starting, or are of an older version, have 0.
         """
         async with self._log_connection.exclusive(self.times.statement_s) as connection:
             rows = await connection.fetch(LIST_RESTORING_NODES, list(expected_nodes), self.node.id, self.generation)
@@ -270,7 +270,7 @@ class NodeSession:
     async def declare_dead(self, node: str, epoch: int) -> bool:
         """Declare a node dead and free its claims; return False if it was not live in this ``epoch``.
 
-        In any case its connections are ended first: a write on which it is stuck would block this method.
+        The connections of a live node are ended first: a write on which it is stuck would block this method.
         """
         async with self._control_connection.exclusive(FREE_TIMEOUT_S) as connection, connection.transaction():
             await end_node(connection, node, epoch)
@@ -280,7 +280,7 @@ class NodeSession:
             return True
 
     async def list_outdated_jobs(self, node: str) -> Sequence[str]:
-        """Return kind and id of each job of a node that has not stored its last rows again on this server."""
+        """Return kind and id of a node's jobs if it has not stored its last rows again on this server, else nothing."""
         async with self._control_connection.exclusive(FREE_TIMEOUT_S) as connection:
             return [row["job"] for row in await connection.fetch(_LIST_OUTDATED_JOBS, node, self.generation)]
 
@@ -312,7 +312,7 @@ class NodeSession:
             return await end_stuck(connection, self.times.stuck_s)
 
     async def delete_old_nodes(self) -> Sequence[str]:
-        """Delete the rows of nodes that ended ``RETENTION_DAYS`` ago and left nothing to settle; return their ids."""
+        """Delete the rows of nodes with nothing to settle that ended over ``RETENTION_DAYS`` ago; return their ids."""
         async with self._control_connection.exclusive(FREE_TIMEOUT_S) as connection:
             return [row["id"] for row in await connection.fetch(_DELETE_OLD_NODES)]
 
@@ -339,7 +339,7 @@ class NodeSession:
 
     @asynccontextmanager
     async def _hold_lock(self, lock: int) -> AsyncIterator[None]:
-        """Hold a lock that one node has at a time. Raises ``StoreUnavailable``."""
+        """Hold a lock that one node has at a time; wait for it at most ``START_TIMEOUT_S``."""
         try:
             connection = await self.address.connect(lock_timeout=f"{START_TIMEOUT_S:.0f}s")
         except FAILURES as error:
@@ -395,7 +395,7 @@ class NodeSession:
     async def _take_locks(self, connection: Connection) -> None:
         """End this process's former connection; keep out single gateways, and other processes of this node.
 
-        Raises ``DatabaseInUse``.
+        Raises ``DatabaseInUse`` if one of them is connected.
         """
         await connection.fetch(
             _END_FORMER_CONNECTIONS, self._name

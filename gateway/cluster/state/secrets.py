@@ -64,8 +64,8 @@ async def share_secrets(folder: DataFolder, database: Database, master_key: byte
 
     No other node may start meanwhile.
 
-    Raises ``DataFolderDamaged``: the master key or a file of the folder is not the cluster's.
-    Raises ``StoreUnavailable``: the database does not answer.
+    Raises ``DataFolderDamaged`` if the master key or a file of the folder is not the cluster's, or the stored secrets
+    cannot be read.
     """
     stored_secrets: dict[str, bytes] = {row.name: bytes(row.value) for row in await database.read(_READ_SECRETS)}
     if not stored_secrets:

@@ -39,7 +39,7 @@ class SharedThrottle:
     ) -> AsyncIterator[None]:
         """Run the block as one attempt, as ``LoginThrottle.attempt`` does.
 
-        Raises ``RateLimited``, ``StoreUnavailable``.
+        Raises ``RateLimited`` while the name or the address has to wait after failures.
         """
         network = find_subnet(address)
         parts = ((self._space, name, network), (self._space, "name", name), (self._space, "address", network))
