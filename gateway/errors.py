@@ -197,7 +197,7 @@ class Conflict(GatewayError):
 
 
 class IdempotencyConflict(GatewayError):
-    """A request with the same ``Idempotency-Key`` is in progress, or the earlier request was different."""
+    """A request with the same ``Idempotency-Key`` is in progress, was different, or had an answer too large to keep."""
 
     code = "idempotency_conflict"
 
@@ -261,7 +261,10 @@ class ApiNotImplemented(GatewayError):
 
 
 class Overloaded(GatewayError):
-    """The gateway sheds load: it is draining, or a bounded resource is exhausted."""
+    """The gateway cannot serve the request now: it is draining, or a bounded resource is exhausted.
+
+    Also raised if another node, or the server that counts rate limits, does not answer.
+    """
 
     code = "overloaded"
 
@@ -348,7 +351,7 @@ class EgressRefused(ProviderBadResponse):
 
 
 class ProviderContentGone(ProviderError):
-    """The provider reports that a file does not exist or no longer exists."""
+    """A provider's file does not exist, no longer exists, or is larger than the gateway keeps."""
 
     failure_scope: FailureScope = "nobody"
     answered = True
@@ -445,7 +448,7 @@ class UnsupportedByProvider(ProviderRejected):
 
 
 class EndpointMissing(UnsupportedByProvider):
-    """The channel's server lacks the endpoint of this API format; another endpoint of the channel may exist."""
+    """The channel's server answers that it lacks the endpoint of this API format; the channel may have another one."""
 
 
 class ShuttingDown(ProviderError):

@@ -32,9 +32,8 @@ async def open_node(
     """Open the database and register the node. Return the database, the deployment, and the queue of writes.
 
     ``count_active``: returns the number of active requests. ``startup_stack``: while it is open, no other node starts.
-    A node that does not match the cluster writes nothing.
-
-    Raises ``DatabaseStartupError``, ``DataFolderDamaged``, ``StoreUnavailable``.
+    Raises ``DatabaseStartupError`` if the database cannot be used, and ``DataFolderDamaged`` if the data folder or
+    the master key does not match the cluster.
     """
     _check_allowed(options)
     config, master_key = options.config, bytes.fromhex(options.config.store.master_key)

@@ -29,8 +29,8 @@ class LimitService(StoredSettings):
 
     A change is validated with the whole configuration and stored with its author. It is in force when the method
     returns. After an error nothing has changed; only after ``StoreUnavailable`` the change may be stored, and come
-    into force with the next heartbeat. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``, and
-    ``Conflict`` if the file declares the limit, or other limits raise one that is deleted.
+    into force with the next heartbeat. Changes raise ``NotFound``, ``InvalidRequest``, and ``Conflict`` if the file
+    declares the limit, or other limits raise one that is deleted.
     """
 
     def list_limits(self) -> list[LimitView]:

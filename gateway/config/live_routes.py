@@ -25,8 +25,8 @@ class RouteService(StoredSettings):
 
     A change is validated with the whole configuration and stored with its author. It is in force when the method
     returns. After an error nothing has changed; only after ``StoreUnavailable`` the change may be stored, and come
-    into force with the next heartbeat. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``, and
-    ``Conflict`` if the file declares the route, or the stored route has another version.
+    into force with the next heartbeat. Changes raise ``NotFound``, ``InvalidRequest``, and ``Conflict`` if the file
+    declares the route, or the stored route has another version.
     """
 
     def list_routes(self) -> list[RouteView]:

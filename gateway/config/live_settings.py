@@ -35,8 +35,8 @@ class SettingsService(StoredSettings):
 
     A change is validated with the whole configuration and stored with its author. It is in force when the method
     returns. After an error nothing has changed; only after ``StoreUnavailable`` the change may be stored, and come
-    into force with the next heartbeat. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``, and
-    ``Conflict`` if the value is read-only, or set by the file or the environment.
+    into force with the next heartbeat. Changes raise ``NotFound``, ``InvalidRequest``, and ``Conflict`` if the value
+    is read-only, or set by the file or the environment.
     """
 
     def list_settings(self) -> list[SettingView]:

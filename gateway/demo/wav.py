@@ -92,7 +92,10 @@ def build_head(samples: int, words: str) -> bytes:
 
 
 def find_recording(file: BinaryIO, size: int) -> Recording | None:
-    """Return the recording in a WAV file of ``size`` bytes, which may be shorter than its header says; else None."""
+    """Return the recording in a WAV file of ``size`` bytes; None if it is no WAV file, or its header cannot be read.
+
+    The file may be shorter than its header says.
+    """
     file.seek(0)
     head = file.read(12)
     if head[:4] != b"RIFF" or head[8:] != b"WAVE":

@@ -20,10 +20,10 @@ _ANY_AGE_S = 86_400.0
 
 
 def check_kept_bodies(data: Path, database: Path | None, config: Config) -> Iterator[Finding]:
-    """Check the segments of kept bodies: in the shared store if one is configured, else in the data folder.
+    """Check the segments of kept bodies: in the shared store if it is configured and usable, else in the data folder.
 
-    ``database`` is None if it is on a server: then nothing can be compared with it. Yields nothing if the data folder
-    has no kept bodies, or the extra of the store is missing.
+    A store is not usable without its extra. ``database`` is None if it is on a server: then nothing can be compared
+    with it. Yields nothing if the data folder is checked, and has no kept bodies.
     """
     location = parse_location(config.store.bodies_url)
     is_installed = not any(problem.startswith("store.bodies_url") for problem in list_missing_extras(config))

@@ -19,7 +19,10 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def check_sinks(config: Config, database: Path) -> Iterator[Finding]:
-    """Check that each sink's receiver can be reached, and that no request has waited for long."""
+    """Check that each sink's receiver can be reached, and that no request has waited for long.
+
+    Buckets are not asked, and the waiting requests of a PostgreSQL database are not looked at.
+    """
     if not config.sink:
         return
     waiting_ms = {} if config.store.is_postgres else _read_waiting(database)

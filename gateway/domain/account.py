@@ -85,7 +85,7 @@ class ApiKey:
     fields that an administrator has set and members cannot change (``key_lock.py``). ``user`` and ``tags`` are the end
     user and the tags (``env=test,team=web``) of all its requests; empty if the requests name them. ``loops``: when a
     client is taken to repeat itself; None: never. ``max_session_nanos``: the highest budget that a session may have;
-    None: any budget, which no later request may raise. ``shows_account``: whether the key may see the limits of its
+    None: any, but no later request may raise it. ``shows_account``: whether the key may see the limits of its
     account. ``keep_bodies``: of which requests the bodies are kept; None: as ``requests.keep_bodies`` says.
     ``resumable``: whether streams can be taken up again, unless a request says otherwise. ``cache_ttl_s``: for how many
     seconds answers are given again (0: never); None: as ``cache.ttl_s`` says.

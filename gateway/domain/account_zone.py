@@ -57,7 +57,7 @@ class AccountZone:
         return tuple([ZoneInfo(name) for _, name in self.periods])
 
     def find(self, window: Window, now_s: float) -> tuple[int, int]:
-        """Return start and end of the window that ``now_s`` is in; for a rolling window, of its slice."""
+        """Return start and end (Unix seconds) of the window of ``now_s``; for a rolling window, of its slice."""
         if not window.has_zone:
             return window.find(now_s, self._zones[0])
         index = 0

@@ -1,4 +1,4 @@
-"""Audio: the known or estimated length of a recording, and its tokens.
+"""Audio: the known or estimated length of recordings and speech, and their tokens.
 
 Durations in milliseconds are rounded up, and at most ``MAX_DURATION_MS``. The headers of a recording come from the
 client, who pays by its duration. So a header is believed only within what the file's size allows and, if its frames

@@ -103,7 +103,7 @@ class Channel:
     key_names: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
     disabled_keys: tuple[str, ...] = attrs.field(default=(), repr=False)
     patterns: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
-    """The globs among ``models``: a model that matches is served but not listed."""
+    """The globs among ``models``. A channel without ``sync`` serves models that match, but does not list them."""
 
     @patterns.default
     def _find_patterns(self) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ class _Counts:
 
 @attrs.define
 class CircuitBreaker:
-    """One breaker.
+    """The circuit breaker of a channel, or of one of its keys or models.
 
     Attributes:
         until: when the cooldown ends; it has no meaning unless the breaker is "open".

@@ -4,7 +4,7 @@ A kind of request (``EndpointKey``) is an API format and the provider's name of 
 account that sent the request. Consecutive failures of one account count only once for all accounts. So if an account's
 prompts make a model fail, only that account loses the model. A circuit trips for all accounts in two cases: if
 ``BreakerSettings.failures`` accounts in a row have failed (but at least ``MIN_ACCOUNTS_TO_TRIP``), or if the circuit is
-open for ``MIN_ACCOUNTS_TO_TRIP`` accounts at the same time.
+open for ``MIN_ACCOUNTS_TO_TRIP`` accounts at the same time. After its cooldown, one failed trial opens it again.
 
 If a provider fails at several kinds of request without a success in between, the whole channel trips: first for the
 account, then for all. A circuit exists only while it has state: an empty mapping means that nothing has failed
@@ -273,7 +273,11 @@ class Circuits(dict[EndpointKey, Circuit]):
         return is_first_failure and failure.count_for_all(shared_breaker)
 
     def _trip_whole(self, account_id: int, failure: Failure) -> CircuitBreaker | None:
-        """Trip the whole channel or key if several kinds of request failed for the account without a success since."""
+        """Trip the whole channel or key for an account with failures of several kinds of request and no success since.
+
+        If it is now open for ``MIN_ACCOUNTS_TO_TRIP`` accounts, trip it for all. Return the breaker with the widest
+        scope that has tripped; None if none has.
+        """
         kinds = set()
         for endpoint_key, circuit in self.items():
             known_breaker = circuit.accounts.get(account_id)

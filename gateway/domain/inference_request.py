@@ -125,7 +125,10 @@ class InferenceRequest:
 
     @property
     def allowed_output(self) -> int:
-        """Tokens of one answer that the client allows explicitly; 0 if it names no number."""
+        """Tokens of one answer that the client allows explicitly; 0 if it names no number.
+
+        With ``best_of``, they include the answer's share of the candidates that are discarded.
+        """
         body, max_tokens = self.settings, 0
         for name in OUTPUT_LIMITS:
             limit = body.get(name)

@@ -1,7 +1,7 @@
 """A node's lease of what a subject of a limit may spend, and the book of such balances. Nano-USD, without a clock.
 
-The store knows what all nodes have spent and set aside. The store's last answer gives the rest of the whole balance.
-Refusals are described from it as in a single process.
+The store knows what all nodes have spent and set aside. The store's last answer says what is left of the whole
+balance. Refusals are described from that answer, as in a single process.
 """
 
 from typing import Protocol

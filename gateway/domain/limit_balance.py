@@ -144,11 +144,11 @@ class LimitBook:
         return balance
 
     def make_balance(self, subject: str) -> SubjectBalance:
-        """Return a new balance that is not among ``balances`` yet."""
+        """Return the balance of a subject that has none among ``balances``: here a new one."""
         return self.build_balance(subject)
 
     def build_balance(self, subject: str) -> "LimitBalance":
-        """Return a balance that is not among ``balances``."""
+        """Return a balance without any amount, as a single process has it, and leave it out of ``balances``."""
         return RollingBalance(self, subject) if self.rolling_s else LimitBalance(self, subject)
 
     def _drop_unused(self) -> None:

@@ -59,19 +59,19 @@ def find_restrictions(stored_fields: Fields, detail: Fields) -> dict[str, Any]:
     """Return the new values of the fields that take rights away.
 
     ``stored_fields`` is the account or key as it is now, as JSON. ``detail`` is that of the audit row of the lost edit.
-    The result has values that both allow. Only a group, and a list that has nothing in common with the stored one, are
-    those of the edit.
+    The result allows only what both of them allow. A group, and a list that has nothing in common with the stored one,
+    are taken from the edit.
     """
     edits = find_edits(detail)
-    removed_values = {
+    new_values = {
         name: value
         for name, (old_value, new_value) in edits.items()
         if name in _RULES_BY_FIELD and name in stored_fields
         for value in _RULES_BY_FIELD[name](old_value, new_value, stored_fields[name])
     }
     if "quota_usd" in edits or "quota_period" in edits:
-        removed_values |= _find_lower_quota(stored_fields, edits)
-    return removed_values
+        new_values |= _find_lower_quota(stored_fields, edits)
+    return new_values
 
 
 def _find_lower_quota(stored_fields: Fields, edits: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:

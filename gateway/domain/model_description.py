@@ -64,7 +64,7 @@ def list_known_properties(description: ModelDescription) -> dict[str, Any]:
 
 
 def find_common(descriptions: Sequence[ModelDescription], *, complete: bool) -> ModelDescription:
-    """Return what holds for each of ``descriptions``: the least limits, and the modalities and features of all.
+    """Return what holds for each of ``descriptions``: the lowest limits, and the modalities and features that all have.
 
     With ``complete``, a property that one of them does not know is unknown, except ``deprecated_at``. Without, only
     those that know the property count, as for one model on several channels.

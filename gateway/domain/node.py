@@ -86,7 +86,7 @@ class Heartbeat:
         now_ms: the time of the heartbeat by the store's clock, in Unix milliseconds.
         live: the ``Node.process`` of each live node.
         dead: the number of dead nodes.
-        late: the ids of nodes without a heartbeat for some seconds; the leader may declare them dead.
+        late: the ids of nodes that have not served for ``ClusterTimes.late_s``: they get no share of the work.
         oldest: the oldest schema version that a node must know to use the database.
     """
 

@@ -97,7 +97,10 @@ ROUTE_OWNER = "gateway"
 
 @frozen
 class ModelShare:
-    """A model of a step. Requests are divided among a step's models by ``weight``, unless its ``balance`` measures."""
+    """A model of a step.
+
+    Requests are divided among the models of a step by ``weight``, unless the step's ``balance`` measures.
+    """
 
     model: str
     weight: int = 1

@@ -85,7 +85,7 @@ class SettingView:
     """A setting with its value in force.
 
     Attributes:
-        value: the value in force; ``default`` is the value that no layer sets.
+        value: the value in force. ``default`` is in force if no layer sets a value.
         editable: whether the setting can be changed while the gateway runs, and is set neither by the file nor by the
             environment.
     """

@@ -17,7 +17,7 @@ DAY_HOURS = 24
 SPANS = (1, DAY_HOURS)
 """The lengths of the periods that are summed, in hours."""
 MAX_FACETS = 100
-"""Maximum number of values of each kind."""
+"""The maximum number of facets of each kind, such as models or keys."""
 
 TrafficAxis = Literal["day", "hour", "model", "key", "account", "status", "channel"]
 

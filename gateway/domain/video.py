@@ -208,7 +208,7 @@ class VideoJob:
         return attrs.evolve(self, state=state, updated_ms=now_ms, **changes)
 
     def report_progress(self, progress: int | None, now_ms: int, **changes: Any) -> "VideoJob":
-        """Return the job in the same state with new progress, which never decreases and is below 100 before the end."""
+        """Return the job in the same state with new progress (None: unchanged), which never decreases and is below 100."""
         best_known = self.progress if progress is None else max(self.progress, min(progress, _MAX_UNFINISHED_PERCENT))
         return attrs.evolve(self, progress=best_known, updated_ms=now_ms, **changes)
 

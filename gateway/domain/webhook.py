@@ -20,7 +20,7 @@ from gateway.frozen import frozen
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 RETRY_AFTER_S: tuple[int, ...] = (5, 30, 120, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800)
-"""The waits between attempts, about a day in total. After the last one, the delivery fails."""
+"""The waits between attempts, about a day in total. The attempt after the last wait is the last one."""
 GIVE_UP_AFTER_S = 86_400
 MAX_WEBHOOK_URL_CHARS = 2_048
 _MAX_PORT = 65_535

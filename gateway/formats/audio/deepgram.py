@@ -26,7 +26,10 @@ _DEFAULT_VALUES = {"response_format": "mp3", "stream_format": "audio", "speed": 
 
 
 def build_speech_body(inference: InferenceRequest, _model: str) -> Body:
-    """Build the body, without the client's ``voice``: each voice is a model. Raises ``InvalidRequest``."""
+    """Build the body, without the client's ``voice``: each voice is a model.
+
+    Raises ``InvalidRequest`` for options that the API does not support.
+    """
     for field, default_value in _DEFAULT_VALUES.items():
         if inference.body.get(field) not in (None, default_value):
             raise InvalidRequest(f"'{field}' can only be {default_value} here", param=field)
