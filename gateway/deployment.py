@@ -46,7 +46,7 @@ class Deployment(Protocol):
 
     @property
     def clock(self) -> Callable[[], float]:
-        """A clock: returns the Unix seconds that all processes of this deployment share."""
+        """The clock that all processes of this deployment share: a function that returns Unix seconds."""
         ...
 
     @property
@@ -96,7 +96,7 @@ class Deployment(Protocol):
         ...
 
     def derive_key(self, secret: bytes, purpose: str) -> bytes | None:
-        """Return a key that every node derives from ``secret``; None if a random key is enough."""
+        """Return a key for ``purpose`` that every node derives from ``secret``; None if a random key is enough."""
         ...
 
     def open_files(self, database: Database, pepper: bytes) -> DeclaredFiles:

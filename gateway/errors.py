@@ -61,7 +61,7 @@ class InternalError(GatewayError):
 
 
 class InvalidRequest(GatewayError):
-    """The request's form or a field is wrong; ``param`` names the field."""
+    """The request's form or a field is wrong; ``param`` names the field, if it is one."""
 
     code = "invalid_request"
 

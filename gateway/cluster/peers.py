@@ -82,7 +82,7 @@ class PeerAnswer:
 
 @frozen
 class PeerAnswers:
-    """The answers of the other live nodes by id. ``unanswered``: ids of those that were not asked, or did not answer."""
+    """The answers of the other live nodes by id. ``unanswered``: ids of those not asked, or without an answer."""
 
     by_node: Mapping[str, PeerAnswer]
     unanswered: tuple[str, ...] = ()

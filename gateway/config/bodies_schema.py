@@ -1,4 +1,4 @@
-"""``[bodies]``: how the bodies of requests are kept; ``requests.keep_bodies`` says of which."""
+"""``[bodies]``: how the bodies of requests are kept; ``requests.keep_bodies`` says for which requests."""
 
 import attrs
 

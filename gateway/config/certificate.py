@@ -29,7 +29,11 @@ class CertificateError(Exception):
 
 @frozen
 class Certificate:
-    """A certificate and its key. ``fingerprint``: its SHA-256, in hexadecimal. ``content_digest``: of both files."""
+    """A certificate and its key.
+
+    ``fingerprint``: the SHA-256 of the certificate, in hexadecimal. ``expires_s``: Unix seconds. ``content_digest``: a
+    digest of both files.
+    """
 
     context: ssl.SSLContext
     fingerprint: str

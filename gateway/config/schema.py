@@ -565,7 +565,7 @@ def _find_repeated_tables(
 ) -> Iterator[Problem]:
     """Yield a problem for each table that has the same values of ``keys`` as an earlier one.
 
-    ``absent`` has the values of keys that a table leaves out.
+    ``expected`` begins the text of the problem. ``absent`` has the values of keys that a table leaves out.
     """
     first_path: dict[tuple[str, ...], str] = {}
     for table_path, table in _list_tables(tables, name):

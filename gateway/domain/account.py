@@ -28,7 +28,7 @@ NAME_SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}\Z", re.ASCII)
 
 
 def is_key_shape(secret: str) -> bool:
-    """Return whether ``secret`` has the form of a key: ``sk-`` and 13 to 253 characters of a token's alphabet."""
+    """Return whether ``secret`` has the form of a key: ``sk-`` and 13 to 253 letters, digits or ``._-``."""
     return _KEY_SHAPE.match(secret) is not None
 
 
@@ -80,7 +80,7 @@ class Account:
 class ApiKey:
     """An API key. Only the digest of its secret and the last four characters are stored.
 
-    ``webhook_url`` receives the end of each of the key's videos, unless the request names another URL.
+    ``webhook_url`` is notified when a video of the key has ended, unless the request names another URL.
     ``former_digest`` is that of the secret before the last rotation, valid until ``former_until_s``. ``locked`` are
     fields that an administrator has set and members cannot change (``key_lock.py``). ``user`` and ``tags`` are the end
     user and the tags (``env=test,team=web``) of all its requests; empty if the requests name them. ``loops``: when a

@@ -64,7 +64,7 @@ class Findings:
 
     Attributes:
         unknown: the subjects of which it is not known whether their condition holds.
-        well: the subjects whose condition has ended permanently.
+        well: the subjects that are known to work, so that their recovery may be reported (``RECOVERIES``).
         own: whether only conditions of this process (``PROCESS_KINDS``) were looked for, because the leader of the
             cluster looks for the others.
     """

@@ -150,12 +150,12 @@ def _compute_ms(size: int, bitrate: int) -> int:
 
 
 def count_audio_tokens(length_ms: int) -> int:
-    """Return the tokens of a recording, rounded up."""
+    """Estimate the tokens of a recording by its length, rounded up."""
     return -(-length_ms * AUDIO_TOKENS_PER_MINUTE // _MINUTE_MS)
 
 
 def count_spoken_tokens(length_ms: int) -> int:
-    """Return the tokens of speech, rounded up."""
+    """Estimate the tokens of speech by its length, rounded up."""
     return -(-length_ms * SPOKEN_TOKENS_PER_MINUTE // _MINUTE_MS)
 
 
@@ -289,7 +289,7 @@ def find_webm_seconds(head: bytes) -> float | None:
 
 
 def parse_cluster_seconds(head: bytes, cluster: bytes) -> float | None:
-    """Return when a cluster of a WebM file begins, in seconds; None if these bytes are no cluster."""
+    """Return when ``cluster`` begins in the WebM file with this ``head``, in seconds; None if it is no cluster."""
     match = _CLUSTER_PATTERN.match(cluster)
     if match is None:
         return None

@@ -447,7 +447,10 @@ def reserve_all(
     now_s: float,
     reservation_class: type[Reservation] = Reservation,
 ) -> Reservation:
-    """Reserve in every balance or in none. Raises ``QuotaExceeded`` for the balance whose period ends last."""
+    """Reserve ``nanos`` in every balance or in none.
+
+    Raises ``QuotaExceeded`` if a balance has too little left; of several, for the one whose period ends last.
+    """
     left_nanos: int | None = None
     if nanos:
         for balance in balances:

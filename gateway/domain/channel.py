@@ -59,7 +59,7 @@ DEFAULT_QUEUE = QueueSettings()
 
 @frozen
 class Channel:
-    """One connection to one provider. Fields with ``repr=False`` are secret, and encrypted in the store.
+    """One connection to one provider. Secret fields have ``repr=False``, and are encrypted in the store.
 
     Attributes:
         base_url: ends before ``/chat/completions``.

@@ -161,7 +161,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         self._kind_index = kind_index
 
     def has_breaker(self, endpoint_key: EndpointKey) -> bool:
-        """Return whether any breaker may delay such a request."""
+        """Return whether any breaker may delay a request of this kind."""
         return endpoint_key in self or ALL_ENDPOINTS in self
 
     def list_breakers(self, endpoint_key: EndpointKey, account_id: int) -> list[CircuitBreaker]:
@@ -190,7 +190,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         return max_pause_s
 
     def find_share(self, endpoint_key: EndpointKey, account_id: int, now_s: float, rules: BreakerSettings) -> float:
-        """Return the share of its usual requests that a circuit should get, up to 1; less after a recovery."""
+        """Return the share of the usual requests of this kind and account to send: 1, or less after a recovery."""
         return min(
             (breaker.share(now_s, rules) for breaker in self.list_breakers(endpoint_key, account_id)), default=1.0
         )

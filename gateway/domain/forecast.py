@@ -106,7 +106,7 @@ class Forecast:
 
 
 def measure_limit(name: str, owner: Account | ApiKey, balance: Balance, day: UtcDay) -> LimitUse | None:
-    """Return the use of an account's or key's quota; None without a quota. The quota of ``balance`` is not used."""
+    """Return the use of an account's or key's quota; None without a quota. The quota is that of ``owner``."""
     quota = owner.quota
     if quota.limit_nanos is None or not quota.capped:
         return None
@@ -157,7 +157,7 @@ def build_history(slot_s: int, costs: Mapping[int, int], now_s: float) -> Spendi
 
 
 def forecast(use: LimitUse, history: SpendingHistory | None, now_s: float) -> Forecast:
-    """Return when ``use`` reaches its limit."""
+    """Return when ``use`` reaches its limit: by ``history``, or at the pace of the window if that is None."""
     end_s = float(now_s + MAX_AHEAD_S) if use.ended_s is None else float(use.ended_s)
     basis: Basis = "this_window" if history is None else "past_weeks"
     pieces = _continue_window(use, now_s, end_s) if history is None else _repeat_weeks(history, now_s, end_s)

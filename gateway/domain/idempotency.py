@@ -7,7 +7,7 @@ import attrs
 from gateway.frozen import frozen
 
 ReplayState = Literal["running", "answered", "lost"]
-"""The states, in this order: in progress; ended with a stored answer; ended without one."""
+"""The states, in this order: in progress; ended with an answer, which may be too large to store; ended without one."""
 
 MAX_KEY_CHARS = 255
 KEEP_MS = 24 * 3_600 * 1000
@@ -20,7 +20,8 @@ class IdempotencyRecord:
     """One request with an ``Idempotency-Key``. Times are Unix milliseconds.
 
     ``name`` is the idempotency key, which is unique for each API key. ``digest`` identifies the request's content
-    (hexadecimal), and ``owner`` the process that answers. ``status``, ``media_type`` and ``body`` are the answer's.
+    (hexadecimal), and ``owner`` the process that answers. ``status``, ``media_type`` and ``body`` are the answer's;
+    ``status`` is 0 if no answer is stored.
     """
 
     key_id: int

@@ -55,7 +55,7 @@ class Image:
 
 @frozen
 class Images:
-    """A provider's images; ``reported`` holds its other fields (``size``, ``quality``…)."""
+    """A provider's images; ``reported`` has the other fields of the answer (``size``, ``quality``…)."""
 
     items: tuple[Image, ...]
     usage: Usage = NO_USAGE

@@ -25,7 +25,7 @@ class Limit:
     """A limit for each of its subjects.
 
     Attributes:
-        name: its identity.
+        name: identifies the limit.
         kind: what a subject is; ``detail`` is the name of the tag, or the glob of models.
         keys: names of the keys whose requests count; empty: all keys.
         cap_nanos: what a subject may spend in a window, in nano-USD; None: no limit of money.

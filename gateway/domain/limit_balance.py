@@ -93,7 +93,7 @@ class LimitBook:
 
     @property
     def max_kept(self) -> int:
-        """How many balances are kept in memory, besides those that requests use."""
+        """How many balances are kept in memory. Those that requests use are kept in any case."""
         return self.limit.max_subjects
 
     def set_zone(self, account_zone: AccountZone, now_s: float) -> None:

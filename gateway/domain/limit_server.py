@@ -51,7 +51,7 @@ class LimitServer(Protocol):
     name: str
 
     async def connect(self) -> None:
-        """Reopen the connection, and prepare the server."""
+        """Open or reopen the connection, and prepare the server."""
         ...
 
     async def run(self, command: bytes) -> bytes:

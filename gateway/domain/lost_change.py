@@ -59,8 +59,8 @@ def find_restrictions(stored_fields: Fields, detail: Fields) -> dict[str, Any]:
     """Return the new values of the fields that take rights away.
 
     ``stored_fields`` is the account or key as it is now, as JSON. ``detail`` is that of the audit row of the lost edit.
-    The result allows only what both of them allow. A group, and a list that has nothing in common with the stored one,
-    are taken from the edit.
+    The result allows only what both the stored values and the edit allow. A group, and a list that has nothing in
+    common with the stored one, are taken from the edit.
     """
     edits = find_edits(detail)
     new_values = {

@@ -168,7 +168,10 @@ class Credential:
     """The proofs that a member has given, to be checked again in the transaction that creates the session.
 
     Attributes:
-        is_known: whether the member is signed in already, or has no second factor yet.
+        step: the time step of the code of an authenticator; None without such a code.
+        recovery: the digest of a recovery code; None without one.
+        is_known: whether no second factor is asked for: the member has none yet, is signed in already, or comes from a
+            sign-in provider.
         passkey: the use of a passkey; the repository checks its counter again.
     """
 

@@ -279,7 +279,7 @@ class Share(NamedTuple):
 
 
 def list_shares(price: Price, rates: Price | Tier, usage: Usage, details: UsageDetails) -> Iterator[Share]:
-    """Yield the tokens of each modality with its rates. Cached tokens of no known modality count as text."""
+    """Yield the audio, image and video tokens with their rates. Cached tokens of no known modality count as text."""
     rate, output_tokens = rates.input_nanos_per_million, usage.completion_tokens
     fresh_tokens, cached_tokens, _, _ = split_prompt(usage)
     for modality in _MODALITIES:

@@ -1,4 +1,4 @@
-"""Rate limits of an account, a key or a channel: requests per minute, tokens per minute, concurrent requests.
+"""Rate limits of an account, a key, a channel or a limit's subject: requests and tokens per minute, requests at once.
 
 Rates use the generic cell rate algorithm (GCRA; ITU-T I.371, annex A). The whole state of a bucket is one float, its
 theoretical arrival time (``tat``), in seconds of a monotonic clock, passed as ``now_s``. A bucket whose ``tat`` has

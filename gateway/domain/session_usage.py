@@ -13,8 +13,8 @@ SessionKey = tuple[int, str]
 class SessionCursor(NamedTuple):
     """Where a page of sessions begins: all matching requests of its sessions come before ``sequence``.
 
-    ``searched`` is for the session of the last of these requests. Its later requests, which would put the session on an
-    earlier page, have been searched up to this sequence, and none matches. 0: they have not been searched.
+    ``searched``: up to which sequence the first session of the page is known to have no later match, which would put it
+    on an earlier page; 0: no such search has begun.
     """
 
     sequence: int

@@ -152,7 +152,7 @@ def sum_speed(rows: Iterable[TimedRow]) -> dict[SpeedKey, Speed]:
 
 
 def sum_times(rows: Iterable[TimedRow], unit_ms: int) -> dict[int, Speed]:
-    """Return the histograms of completed requests for each minute or hour, by its number since 1970."""
+    """Return the histograms of completed requests for each period of ``unit_ms``, by its number since 1970."""
     speeds: defaultdict[int, Speed] = defaultdict(make_speed)
     for row in rows:
         speed = speeds[row.settled_ms // unit_ms]

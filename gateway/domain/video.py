@@ -62,7 +62,7 @@ def is_video_id(text: str) -> bool:
 
 
 def compute_wait_s(polls: int) -> float:
-    """Return the wait in seconds after ``polls`` polls in progress: 2, 4, 8, then 15."""
+    """Return the wait in seconds after ``polls`` polls that found a job in progress: 2, 4, 8, then 15."""
     return min(FIRST_WAIT_S * 2.0 ** min(polls, 10), MAX_WAIT_S)
 
 
@@ -208,7 +208,10 @@ class VideoJob:
         return attrs.evolve(self, state=state, updated_ms=now_ms, **changes)
 
     def report_progress(self, progress: int | None, now_ms: int, **changes: Any) -> "VideoJob":
-        """Return the job in the same state with new progress (None: unchanged), which never decreases and is below 100."""
+        """Return the job in the same state with new progress (None: unchanged).
+
+        Progress never decreases, and is below 100 before the end.
+        """
         best_known = self.progress if progress is None else max(self.progress, min(progress, _MAX_UNFINISHED_PERCENT))
         return attrs.evolve(self, progress=best_known, updated_ms=now_ms, **changes)
 

@@ -63,7 +63,7 @@ class NodeNotifications:
 
 
 def build_messages(node: str, notifications: Iterable[Notification]) -> list[str]:
-    """Return ``notifications`` in as few messages as ``MAX_BYTES`` allows."""
+    """Return ``notifications`` of the sender ``node`` in as few messages as ``MAX_BYTES`` allows."""
     messages: list[str] = []
     message = node
     for kind, name in notifications:

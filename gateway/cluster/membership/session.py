@@ -429,7 +429,7 @@ def _make_lock(node: str, epoch: int, *, is_exclusive: bool) -> Executable:
 
 
 async def _free_claims(connection: Connection, processes: str, except_process: str = "") -> None:
-    """Free the claims of ``processes`` (a pattern) except those of ``except_process``.
+    """Free the claims of ``processes`` (a pattern of ``LIKE``), except those of ``except_process``.
 
     Requests with an ``Idempotency-Key`` that these processes were running count as lost.
     """

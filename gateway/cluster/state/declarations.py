@@ -19,7 +19,7 @@ INSERT INTO cluster (name, value) VALUES (:name, :value) ON CONFLICT (name) DO U
 
 
 class Declarations:
-    """The digests of the files' newest declarations, oldest first. No other node may declare while one is added."""
+    """The digests of the files' newest declarations, oldest first. While ``add`` runs, no other node may declare."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

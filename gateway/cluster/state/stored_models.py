@@ -37,7 +37,7 @@ _DELETE_OLD_LISTS = text("DELETE FROM model_lists WHERE fetched_ms < :before_ms"
 
 
 class ModelListRepository:
-    """The ``model_lists`` table: the newest list of each channel that a node of the cluster asked for."""
+    """The ``model_lists`` table: for each channel, the list that a node of the cluster has fetched last."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

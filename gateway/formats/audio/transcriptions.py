@@ -125,7 +125,10 @@ def build_transcription_form(inference: InferenceRequest, model: str) -> Form:
 
 
 def _name_file(upload: Upload) -> Upload:
-    """Add a missing file extension, by which OpenAI detects the type: its client library names raw bytes ``upload``."""
+    """Return ``upload`` with a file extension if it has none: OpenAI detects the type by the extension.
+
+    OpenAI's client library names raw bytes ``upload``.
+    """
     extension = _EXTENSIONS.get(upload.media_type)
     if extension is None or "." in upload.filename:
         return upload

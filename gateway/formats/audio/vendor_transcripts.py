@@ -50,7 +50,7 @@ def check_format(inference: InferenceRequest) -> None:
 
 
 def parse_word(text: object, start: object, end: object) -> Word | None:
-    """Return a word with its times; None if the text or a time is missing."""
+    """Return a word with its times; None if the text or a time is missing, or a time is not plausible."""
     start_s, end_s = parse_seconds(start), parse_seconds(end)
     if isinstance(text, str) and text.strip() and start_s is not None and end_s is not None:
         return Word(text.strip(), start_s, end_s)

@@ -33,5 +33,5 @@ ANTHROPIC = LineFormat(
 
 
 def find_line_format(endpoint: str) -> LineFormat:
-    """Return the result line format of a batch for ``endpoint``."""
+    """Return the format of the result lines of a batch for ``endpoint``."""
     return ANTHROPIC if endpoint == MESSAGES_ENDPOINT else OPENAI

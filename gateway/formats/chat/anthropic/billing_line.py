@@ -9,7 +9,7 @@ BILLING_LINE = "x-anthropic-billing-header:"
 
 
 def drop_billing_line(body: Body) -> None:
-    """Drop the text from ``body``, a request in the Anthropic API format."""
+    """Drop Claude Code's billing line from the system text of ``body``, a request in the Anthropic API format."""
     system = body.get("system")
     if isinstance(system, list) and any(map(_is_billing_line, system)):
         body["system"] = [block for block in system if not _is_billing_line(block)]
