@@ -32,7 +32,7 @@ class DeclaredFiles(Protocol):
         ...
 
     def declare_alone(self, config: Config) -> AbstractAsyncContextManager[None]:
-        """Keep other nodes from applying a file while the block runs."""
+        """Keep other nodes from applying a file while the block runs; afterwards record that ``config`` was applied."""
         ...
 
 

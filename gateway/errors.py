@@ -61,7 +61,7 @@ class InternalError(GatewayError):
 
 
 class InvalidRequest(GatewayError):
-    """The request's form or a field is wrong; ``param`` names the field, if it is one."""
+    """The request's form or a field is wrong; ``param`` names the field."""
 
     code = "invalid_request"
 
@@ -197,7 +197,10 @@ class Conflict(GatewayError):
 
 
 class IdempotencyConflict(GatewayError):
-    """A request with the same ``Idempotency-Key`` is in progress, was different, or had an answer too large to keep."""
+    """A request with the same ``Idempotency-Key`` is in progress, or the earlier request was different.
+
+    Also raised if the earlier answer was too large to keep.
+    """
 
     code = "idempotency_conflict"
 
@@ -261,7 +264,7 @@ class ApiNotImplemented(GatewayError):
 
 
 class Overloaded(GatewayError):
-    """The gateway cannot serve the request now: it is draining, or a bounded resource is exhausted.
+    """The gateway sheds load: it is draining, or a bounded resource is exhausted.
 
     Also raised if another node, or the server that counts rate limits, does not answer.
     """

@@ -55,7 +55,7 @@ class NodeFigures:
 
     Attributes:
         beat_age_s: the time since the last heartbeat that the store accepted.
-        fenced: whether the node accepts no requests, because it has lost contact with the store.
+        fenced: whether the node accepts no requests, for instance because it has lost contact with the store.
     """
 
     live: int
