@@ -127,7 +127,7 @@ class Reapplication:
         return applied_edits
 
     async def _rotate_key(self, row: AuditRow, _: Fields) -> Fields:
-        """Give the key its new secret if this process knows that, because the former secret must end."""
+        """Give the key the rotated secret, if this process knows it: the former secret must end."""
         key, _account = await self._find_key(row)
         caller = self._find_caller(key.id)
         if caller is None or caller.key.digest == key.digest or caller.key.created_ms != key.created_ms:

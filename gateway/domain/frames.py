@@ -208,6 +208,6 @@ _AAC_FRAME_S = 1_024 / 48_000
 
 
 def count_mp4_seconds(index: bytes) -> float:
-    """Return how many seconds the longest track has if its frames are AAC at 48,000 samples a second; 0: no track."""
+    """Return how many seconds the longest track has, taken as AAC at 48,000 samples a second; 0 without a track."""
     counts = (int.from_bytes(match[1], "big") for match in _SAMPLE_SIZES_PATTERN.finditer(index))
     return max(counts, default=0) * _AAC_FRAME_S

@@ -27,7 +27,7 @@ class LeasedSessionBalance(LeasedLimitBalance):
     """A node's lease of the balance of a session.
 
     Attributes:
-        limit_nanos: the budget as this node knows it; None if the session has none, or none is known yet.
+        limit_nanos: the budget as this node knows it; None if the session has none, or while that is not known.
         status: the HTTP status of a refusal.
         store_cap_nanos: the budget when the store last answered; None before.
         read_since_request: whether the budget was read after the store was last asked for credit.

@@ -69,7 +69,7 @@ class BudgetBalance(SubjectBalance, Protocol):
     """The balance of a session: that of a single process, or a node's part of it (``leased_session_balance``).
 
     Attributes:
-        limit_nanos: the budget; None if the session has none, or none is known yet.
+        limit_nanos: the budget; None if the session has none, or while that is not known.
     """
 
     limit_nanos: int | None
@@ -97,7 +97,7 @@ class SessionBalance(LimitBalance):
     """The balance of a session.
 
     Attributes:
-        limit_nanos: the budget; None if the session has none, or none is known yet.
+        limit_nanos: the budget; None if the session has none, or while that is not known.
         status: the HTTP status of a refusal.
     """
 

@@ -43,6 +43,6 @@ RESTORE_S = 10.0
 """The longest wait, after the database was replaced, for nodes that store again what the new server lacks, in seconds.
 By then a node that cannot reach this server is fenced (``ClusterTimes.fence_s``), and spends nothing more."""
 SLOW_RESTORE_S = 60.0
-"""The longest such wait for a node that sends beats to the new server, in seconds: a busy node is slow."""
+"""The longest such wait, in seconds, for a node that goes on sending beats to the new server: it may only be busy."""
 TIMES = ClusterTimes()
 """The times of nodes in operation."""
