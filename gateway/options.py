@@ -47,7 +47,6 @@ class AppOptions:
         demo_pace_s: pause between two words of the built-in demo.
         task_pace: factor for the waits of image tasks, video jobs and webhooks.
         cluster_times: the times of nodes; None: those of ``cluster.membership.times``.
-        clock: Unix seconds.
         sources: the source of each setting, by path; None: every non-default value comes from the file.
         read_config: reads the configuration again for a reload. Raises ``ConfigError``.
         certificate: for TLS; None: plain HTTP.

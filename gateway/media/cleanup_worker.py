@@ -19,7 +19,6 @@ class MediaCleanup:
 
     Args:
         find_rules: returns the current limits of age and size.
-        clock: Unix seconds.
     """
 
     def __init__(self, store: MediaStore, find_rules: Callable[[], MediaRules], clock: Callable[[], float]) -> None:

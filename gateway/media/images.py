@@ -200,9 +200,9 @@ class ImageService:
     async def _step_uncancelled(
         self, attempt: Attempt, image_backend: ImageBackend, provider_request: ProviderRequest
     ) -> Images | ProviderRequest:
-        """Run the step. If the client disconnects, it may go on for ``ABANDON_TIMEOUT_S``.
+        """Run the step. If the client disconnects, the step may go on for ``ABANDON_TIMEOUT_S``.
 
-        A task that it has started at the provider by then is cancelled.
+        A task that the step has started at the provider by then is cancelled.
         """
         step = self._tasks.start(self._step(attempt, image_backend, provider_request))
         try:

@@ -67,7 +67,10 @@ class PromptAddresses:
     async def _load_all(
         self, addresses: list[MediaAddress], media_by_url: dict[str, FetchedMedia], memory_loan: Loan
     ) -> None:
-        """Fetch all addresses, a few concurrently. Raises ``RequestTooLarge`` or ``Overloaded`` naming the field."""
+        """Fetch all addresses, a few concurrently, into ``media_by_url``.
+
+        What cannot be used gets an entry with an error. Raises ``RequestTooLarge`` or ``Overloaded`` naming the field.
+        """
         slots, deadline = asyncio.Semaphore(_MAX_PARALLEL_FETCHES), asyncio.get_running_loop().time() + TOTAL_TIMEOUT_S
         limit_errors: list[RequestTooLarge | Overloaded] = []
 

@@ -101,7 +101,7 @@ _IMAGE_HEAD = 128  # minimum of base64 characters; a shorter text is no image
 
 
 class WordList:
-    """A list of forbidden words, which are all found in one pass.
+    """A list of forbidden words. A search looks for all of them at once, and returns one of those that it finds.
 
     An edge of a word that is a letter or digit of a script with spaces matches only at a word boundary. For a script
     without spaces the edge matches anywhere. Korean has spaces, but its words end in particles, so Korean words also
@@ -235,7 +235,7 @@ def _read_twice(text: str) -> str:
 
 
 def _fold(text: str) -> str:
-    """Return ``text``, from which invisible characters were removed, in the compared spelling.
+    """Return ``text``, which has no invisible characters any more, in the compared spelling.
 
     Marks that compose with their letter (``é``) are kept.
     """

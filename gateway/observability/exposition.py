@@ -31,7 +31,7 @@ ALWAYS_EXPORTED = (
 
 
 class Families(Collector):
-    """Gives families that were collected before to an encoder, which asks a collector for them."""
+    """A collector that returns the given families: an encoder reads metrics only from a collector."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families

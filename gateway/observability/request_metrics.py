@@ -1,7 +1,7 @@
 """Sums and histograms of finished requests for ``GET /metrics``.
 
-Handlers count nothing: ``Settlement`` puts the record of each request in a queue. The queue is counted by the job that
-stores records, after each commit, by ``GET /metrics``, before it reads the sums, and every ``COUNT_INTERVAL_S``.
+Handlers count nothing: ``Settlement`` puts the record of each request in a queue. The queue is counted after each
+commit of records, before ``GET /metrics`` reads the sums, and every ``COUNT_INTERVAL_S``.
 
 Labels are bounded. A client may send any model name, but only names in the price list and in channels become labels;
 all others become ``other``. Beyond ``MAX_LABEL_SETS``, a new combination is counted without its model and channel.

@@ -87,7 +87,7 @@ def open_trace(context: RequestContext, headers: Mapping[str, str], ratio: float
     """Return the trace of a request; None if the request is not traced.
 
     A client's decision to sample is respected. ``headers`` are the client's, case-insensitive. ``ratio`` is the share
-    of requests to sample among those whose client sends no ``traceparent``.
+    of requests to sample among those whose client sends no valid ``traceparent``.
     """
     parent = headers.get(PARENT_HEADER)
     if parent is not None and (parent_context := parse_parent(parent)) is not None:

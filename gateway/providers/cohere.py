@@ -1,9 +1,9 @@
-"""Cohere.
+"""Cohere: chat and embeddings in OpenAI's format, and rerank.
 
-docs.cohere.com/docs/compatibility-api (chat and embeddings in OpenAI's format, with its lists of supported and
-unsupported parameters), docs.cohere.com/reference/rerank, docs.cohere.com/reference/list-models (at most 1000 per page,
-``models`` with a ``name``, as in Gemini's list). Their roots differ, so ``base_url`` is the host alone. A rerank is
-charged per search, and reports no tokens: they are estimated.
+docs.cohere.com/docs/compatibility-api (OpenAI's format, with lists of the supported and unsupported parameters),
+docs.cohere.com/reference/rerank, docs.cohere.com/reference/list-models (at most 1000 per page, ``models`` with a
+``name``, as in Gemini's list). Their paths begin differently, so ``base_url`` is the host alone. A rerank is charged
+per search, and reports no tokens: they are estimated.
 """
 
 from gateway.providers.base import CHAT, EMBEDDINGS, RERANK, Endpoint, Provider

@@ -1,7 +1,7 @@
 """Any server with the OpenAI API format, at the channel's ``base_url``. The server itself reports missing endpoints.
 
-Rerank is Jina's and Cohere's, as in docs.vllm.ai/en/stable/serving/online_serving. Every vendor's priced fields count
-here: the server may be a gateway to several vendors (``fallbacks``: docs.litellm.ai/docs/proxy/reliability).
+Rerank has Jina's and Cohere's format, as in docs.vllm.ai/en/stable/serving/online_serving. Every vendor's priced fields
+count here: the server may be a gateway to several vendors (``fallbacks``: docs.litellm.ai/docs/proxy/reliability).
 """
 
 from gateway.providers import base

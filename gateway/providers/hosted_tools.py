@@ -1,4 +1,4 @@
-"""Remove tools that the vendor executes and bills from a body that needs no translation.
+"""Removes the tools that a vendor executes and bills, in bodies that are passed on without translation.
 
 Clients often only offer such a tool, as Codex does with ``web_search``, and the model can answer without the tool. If
 the model must call the tool (``must_call``), the request is refused instead.

@@ -1,7 +1,7 @@
 """NVIDIA NIM: the models of build.nvidia.com, and containers of one's own (``http://HOST:8000/v1``).
 
-docs.nvidia.com/nim/large-language-models/latest/reference/api-reference.html. Embeddings of the models for retrieval
-need their ``input_type`` (docs.litellm.ai/docs/providers/nvidia_nim). The hosted rerank is not supported.
+docs.nvidia.com/nim/large-language-models/latest/reference/api-reference.html. Embedding models for retrieval
+require the field ``input_type`` (docs.litellm.ai/docs/providers/nvidia_nim). The hosted rerank is not supported.
 """
 
 import attrs

@@ -1,7 +1,8 @@
 """Ollama on the same machine.
 
-docs.ollama.com/api/openai-compatibility: ignores a key, has no ``n``, the limit is ``max_tokens``, images are data;
-image generation is experimental. Anthropic's messages: docs.ollama.com/api/anthropic-compatibility.
+docs.ollama.com/api/openai-compatibility: Ollama ignores a key and has no ``n``; the limit of an answer is
+``max_tokens``; images are accepted only as data; image generation is experimental. Anthropic's messages:
+docs.ollama.com/api/anthropic-compatibility.
 """
 
 import attrs

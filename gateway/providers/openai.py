@@ -1,4 +1,4 @@
-"""OpenAI.
+"""OpenAI, in its own API formats: chat, responses, embeddings, images, videos, sound and realtime sessions.
 
 developers.openai.com/api/reference: ``max_tokens`` is deprecated in favor of ``max_completion_tokens`` and rejected by
 reasoning models. Their other rejections: developers.openai.com/api/docs/guides/latest-model ("parameter compatibility":

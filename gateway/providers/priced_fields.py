@@ -87,7 +87,7 @@ that Anthropic executes.
 def list_priced_fields(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
     """List those of ``fields`` with a priced value in ``body``; a tool that the vendor executes is ``tools.TYPE``.
 
-    Raises ``InvalidRequest`` for an invalid tool.
+    Raises ``InvalidRequest`` for an invalid tool, and for a misspelt ``tools`` in an item of ``input``.
     """
     names = _list_hosted_in_input(body.get("input")) if TOOLS in fields else []
     for name in fields.intersection(body):

@@ -1,8 +1,8 @@
 """Baidu Qianfan, its API version 2.
 
 cloud.baidu.com/doc/qianfan-api/s/omk3qc205 (chat: roles system, user, assistant and tool), .../s/Fm7u3ropn
-(embeddings). A search (``web_search``) is billed. The ``appid`` of an application is a channel's header. Its rerank is
-not supported: its documents disagree on the path.
+(embeddings). A search (``web_search``) is billed. The ``appid`` of an application is a channel's header. Rerank is
+not supported: Qianfan's documents disagree on its path.
 """
 
 from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider

@@ -2,9 +2,9 @@
 
 Keys of siliconflow.cn (China) are for ``https://api.siliconflow.cn/v1``. Anthropic's messages
 (docs.siliconflow.cn/docs/api/messages-post) take the same Bearer key. Images
-(.../api-reference/images/images-generations): the size is an ``image_size``, required except for editing models, the
-number a ``batch_size``, which only Kolors takes, and the answer has addresses. Edits take JSON and are not supported.
-Audio: .../audio/create-audio-transcriptions and .../audio/create-speech.
+(.../api-reference/images/images-generations): the size is the field ``image_size``, which all but editing models
+require; the number is ``batch_size``, which only Kolors accepts; the answer has addresses. Edits take JSON and
+are not supported. Audio: .../audio/create-audio-transcriptions and .../audio/create-speech.
 """
 
 from gateway.domain.capability import Capability

@@ -1,10 +1,10 @@
-"""xAI.
+"""xAI: the Grok models, in OpenAI's API formats; it has no embeddings.
 
 docs.x.ai/developers/rest-api-reference/inference; the Anthropic compatibility is "fully deprecated" and not supported
 here. docs.x.ai/docs/guides/reasoning: reasoning models reject the penalties and ``stop``, and some of them
-``reasoning_effort``. Images (docs.x.ai/docs/guides/image-generations): no size but an ``aspect_ratio``, which is
-forwarded if a client sets it; edits take JSON instead of a form and are not supported. Searches are billed per source
-(docs.x.ai/docs/guides/live-search).
+``reasoning_effort``. Images (docs.x.ai/docs/guides/image-generations): an ``aspect_ratio`` instead of a size, which
+is forwarded if a client sets it; edits take JSON instead of a form and are not supported. Searches are billed per
+source (docs.x.ai/docs/guides/live-search).
 """
 
 import re

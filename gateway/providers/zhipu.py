@@ -1,7 +1,7 @@
 """Zhipu AI in China, at its prices there. docs.bigmodel.cn/api-reference: chat, embeddings, rerank, images.
 
-A user is a ``user_id``. A model list in OpenAI's shape exists but is not documented. Outside China it is provider
-"zai". Anthropic's messages: provider "anthropic" with ``https://open.bigmodel.cn/api/anthropic/v1``.
+The field for the end user is ``user_id``. A model list in OpenAI's shape exists but is not documented. Outside China
+it is provider "zai". Anthropic's messages: provider "anthropic" with ``https://open.bigmodel.cn/api/anthropic/v1``.
 """
 
 from gateway.domain.capability import Capability

@@ -56,7 +56,7 @@ class ActiveRequests:
         return request_call
 
     def list_calls(self, scope: int | None) -> list[ActiveRequest]:
-        """Return the requests of the account ``scope``, or of all accounts; at most ``MAX_LISTED``."""
+        """Return the requests of the account ``scope``, or of all accounts if None; at most ``MAX_LISTED``."""
         matching_calls = (
             call for call in self.calls.values() if scope is None or call.context.caller.account.id == scope
         )

@@ -1,4 +1,4 @@
-"""Answers for several equal requests: cached ones, and those for which requests wait at one moment.
+"""Answers that equal requests share: cached ones, and those of requests that are under way.
 
 Of equal requests at one moment, one asks the provider, and the others wait for its answer.
 """

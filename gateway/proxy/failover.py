@@ -68,7 +68,6 @@ class Proxy:
     Args:
         load_balancer: gets the outcome of every attempt. Success means the first event of a stream, or a complete
             answer.
-        clock: returns Unix seconds.
         prompt_media: fetches media URLs in prompts for providers that accept only data; None: URLs are not fetched.
 
     Attributes:

@@ -15,8 +15,7 @@ log = structlog.stdlib.get_logger(__name__)
 class IdempotencyService:
     """Records requests with an idempotency key, and their answers.
 
-    ``owner``: id of this process. ``clock``: returns Unix seconds. ``expiry_clock``: the clock for the expiry of
-    records; None for ``clock``.
+    ``owner``: id of this process. ``expiry_clock``: the clock for the expiry of records; None for ``clock``.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class IdempotencyService:
             raise _make_running_error()
 
     async def record_answer(self, own_record: IdempotencyRecord, *, status: int, media_type: str, body: bytes) -> None:
-        """Record the answer. Never raises: the client gets its answer even if recording fails."""
+        """Record the answer. An error of the store is only logged, because the client gets the answer in any case."""
         is_kept = len(body) <= MAX_ANSWER_BYTES
         answered_record = attrs.evolve(
             own_record,

@@ -48,7 +48,7 @@ class LoopGuard:
         return len(self._times_by_digest)
 
     async def check(self, ctx: RequestContext) -> None:
-        """Count a request if it is part of a conversation. Raises ``LoopDetected``.
+        """Count a request of a conversation. Raises ``LoopDetected`` if the key's rule forbids to send it once more.
 
         ``note_end`` has to be called afterwards. A request with ``n`` wants several answers to the same prompt, so it
         does not count.

@@ -36,7 +36,7 @@ class RunningProxy(Protocol):
 
 
 class QueueWait:
-    """The waits of one request. ``client``: the stream that gets the place; None: there is none."""
+    """The waits of one request. ``client``: the stream to which the place in the queues is sent; None without one."""
 
     def __init__(self, proxy: RunningProxy, ctx: RequestContext, client: ClientStream | None) -> None:
         self._proxy = proxy

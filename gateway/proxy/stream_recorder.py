@@ -126,7 +126,12 @@ class MemoryShare:
 
 @attrs.define(eq=False)
 class _Block:
-    """Consecutive events, of which ``first`` is the number of the first one: in memory, or as a ``piece`` of a file."""
+    """Consecutive events, of which ``first`` is the number of the first one: in memory, or as a ``piece`` of a file.
+
+    Attributes:
+        size: the bytes that the events take in memory.
+        lengths: the bytes of each event in ``piece``; None while they are in memory.
+    """
 
     first: int
     events: list[bytes] = attrs.Factory(list)

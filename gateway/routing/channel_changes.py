@@ -83,8 +83,8 @@ async def change_keys(
 ) -> Channel:
     """Change a channel's keys; return the channel. ``change`` returns the new channel and the key that it concerns.
 
-    That key is tested if requests may use it; all keys are if the channel is held. Raises ``NotFound``, ``Conflict``,
-    and the errors of ``change``.
+    That key is tested if requests may use it; if the channel is held, all its keys are tested. Raises ``NotFound``,
+    ``Conflict``, and the errors of ``change``.
     """
     changed_key = ""
 

@@ -121,7 +121,7 @@ def find_health(state: ChannelState, load_balancer: LoadBalancer) -> Health:
 
 
 def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: AccountNames) -> Fields:
-    """Return the live state of a channel and its keys as fields of an answer. ``names`` are account names."""
+    """Return the live state of a channel and its keys as fields of an answer. ``names`` are account names by id."""
     now_s, rules, breaker = load_balancer.now, load_balancer.settings.rules, state.breaker
     wait_s, reason, circuits = (
         breaker.find_wait_s(now_s),

@@ -102,7 +102,7 @@ class ChannelQueue:
         return not is_batch and any(ticket.is_batch for ticket in self._tickets)
 
     def enter(self, ticket: Ticket) -> bool:
-        """Add a request; return False if the queue is full. It may dismiss the newest request of a batch instead."""
+        """Add a request; return False if the queue is full. To make room, it may dismiss the newest one of a batch."""
         if not self.has_room(is_batch=ticket.is_batch):
             return False
         if len(self._tickets) >= self.settings.length:

@@ -180,7 +180,7 @@ class ChannelSpec:
 
 
 def build_channel_fields(channel: Channel) -> dict[str, Any]:
-    """Return a channel as JSON without its secrets. ``ChannelSpec`` can parse its own keys from it."""
+    """Return a channel as fields for JSON, without its secrets. ``ChannelSpec`` parses those that it has as well."""
     timeouts = {f"{name.removesuffix('_s')}_timeout_s": value for name, value in attrs.asdict(channel.timeouts).items()}
     return {
         "name": channel.name,
