@@ -16,8 +16,8 @@ SLACK_S = 60.0
 class RetentionClock:
     """Unix seconds, with a plausibility check.
 
-    ``clock`` is the machine's clock. ``newest_s`` is the time of the newest record, in Unix seconds;
-    None without records. ``monotonic`` is a clock in seconds that cannot be set.
+    ``clock`` is the machine's clock. ``newest_s`` is the time of the newest record, in Unix seconds; None without
+    records. ``monotonic`` is a clock in seconds that cannot be set.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ class ChannelTestResult:
 
 
 class ChannelTester:
-    """Tests channels. ``clock`` returns Unix seconds."""
+    """Tests channels, and records the results in their live states."""
 
     def __init__(self, load_balancer: LoadBalancer, fetch: Fetch, send: "SendChat", clock: Callable[[], float]) -> None:
         self.load_balancer = load_balancer

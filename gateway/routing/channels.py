@@ -213,7 +213,7 @@ class ChannelService:
         """Add a channel. It gets requests immediately unless ``check`` holds it.
 
         If ``request`` is set, the check also sends one real request of one token.
-        Raises ``InvalidRequest`` (also if ``check`` refuses the channel), ``Conflict``, ``StoreUnavailable``.
+        Raises ``InvalidRequest`` (also if ``check`` refuses the channel) and ``Conflict``.
         """
         spec = parse_spec(fields, ChannelSpec)
         draft = Channel(spec.name, "", "", origin="stored", created_ms=self._now_ms())
@@ -348,7 +348,11 @@ class ChannelService:
         return result
 
     async def retry(self) -> None:
-        """Test held channels again, review the demo, and look for local servers while no configured channel serves."""
+        """Test held channels again, review the demo, and look for local servers while no configured channel serves.
+
+        Held channels are tested only by the process that leads. While the demo is offered, channels of the file that
+        have not answered are tested, too.
+        """
         if self.leads():
             await asyncio.gather(*(self._retry_held(channel) for channel in self._catalog.channels if channel.held))
         if self._offers_demo and any(channel.origin == "file" for channel in self._catalog.channels):

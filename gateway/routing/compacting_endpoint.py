@@ -9,7 +9,7 @@ from gateway.routing.target import Target
 
 
 def find_compacting_target(target: Target, inference: InferenceRequest) -> Target | None:
-    """Return ``target`` with its endpoint for compaction, or else one that can ask its model for a summary, or None."""
+    """Return ``target`` with its endpoint for compaction, else with one that can ask for a summary, else None."""
     provider, (responses_wire, *other_wires) = (
         PROVIDERS[target.channel.provider],
         OPERATIONS[inference.operation].formats,

@@ -320,7 +320,10 @@ class KeptResponses:
 
 
 def make_response_not_found(response_id: str, param: str | None = None) -> NotFound:
-    """Return the error for a response that is unknown or of another account."""
+    """Return the error for a response that is unknown or of another account.
+
+    ``param`` is the parameter that names a previous response; None for the response that the request is about.
+    """
     before = "Previous response" if param else "Response"
     return NotFound(f"{before} with id {response_id[:MAX_ID_CHARS]!r} not found", param=param, should_retry=False)
 

@@ -223,7 +223,7 @@ class LoadBalancer:
         return slot
 
     def enter_queue(self, state: ChannelState, ticket: "Ticket") -> bool:
-        """Let a request wait for a place on a channel; return False if its queue is full.
+        """Let a request wait for a place on a channel; return False if its queue is full, or it has none.
 
         The request may get a place at once.
         """
@@ -309,7 +309,10 @@ class LoadBalancer:
             state.circuits.end_cooldowns(now_s)
 
     def note_probe_failed(self, state: ChannelState, generation: int, error: ProviderError) -> None:
-        """Record a failed probe that began in ``generation``. A cooldown that has ended is followed by a longer one."""
+        """Record a failed probe that began in ``generation`` of the channel's circuit breaker.
+
+        If that is still open, a longer cooldown begins once the last one has ended, or if the provider names a pause.
+        """
         self.changes += 1
         breaker, now_s = state.breaker, self._clock()
         state.probed_at, state.probe_failed = now_s, True

@@ -30,9 +30,8 @@ class SyncStatus:
 class ModelCatalog:
     """The channels, in order, and their models.
 
-    ``clock`` returns Unix seconds. The creation time of a declared model is when it was first offered. For an alias of
-    an unlisted model, it is when the channel was first offered. ``state`` is replaced by another object whenever the
-    catalog changes.
+    The creation time of a declared model is when it was first offered. For an alias of an unlisted model, it is when
+    the channel was first offered. ``state`` is replaced by another object whenever the catalog changes.
     """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
@@ -83,7 +82,10 @@ class ModelCatalog:
         return next((channel for channel in self._channels if channel.name == name), None)
 
     def apply_listing(self, channel: Channel, listing: Sequence[ModelInfo]) -> tuple[set[str], set[str]]:
-        """Update a channel's models from its provider's listing. Return the added and the removed models."""
+        """Update a channel's models from its provider's listing. Return the ids of the added and the removed ones.
+
+        Does nothing if the channel was changed or removed during the listing.
+        """
         if self.find_channel(channel.name) != channel:
             return set(), set()  # the channel was changed or removed during the listing
         earlier_models = self._models_by_channel.get(channel.name)

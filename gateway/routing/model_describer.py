@@ -57,7 +57,10 @@ ServedModel = tuple[Channel, str]
 
 @quick_frozen
 class DescribedModel:
-    """A model as a caller sees it. ``pricing`` is None without a price. ``body`` is its object in OpenAI's format."""
+    """A model as a caller sees it. ``pricing`` is None without a price.
+
+    ``body`` is the model's object in OpenAI's format, as JSON, and ``digest`` a hash of it.
+    """
 
     listed: ModelInfo
     description: ModelDescription

@@ -44,7 +44,10 @@ def allows(channel: Channel, name: str) -> bool:
 
 
 def keep_allowing(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> list[Target]:
-    """Keep the channels that accept objects not made through the gateway. Raises ``NotFound`` if none does."""
+    """Keep the channels that accept ids of objects not made through the gateway. Raises ``NotFound`` if none does.
+
+    ``foreign`` has the field of each id, as in ``allow_fields``, and its place in the request.
+    """
     for field, param in foreign:
         names = (field, *_IMPLIED_BY.get(field, ()))
         allowing_targets = [target for target in targets if any(allows(target.channel, name) for name in names)]

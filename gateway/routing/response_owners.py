@@ -33,8 +33,7 @@ log = structlog.stdlib.get_logger(__name__)
 class ResponseOwners:
     """Finds and records the owner of each response, item, container or recording stored at a provider.
 
-    ``clock`` returns Unix seconds. ``pauses_s`` are the waits before each further lookup of an unknown id, because
-    another node may be storing it.
+    ``pauses_s`` are the waits before each further lookup of an unknown id, because another node may be storing it.
     """
 
     def __init__(
@@ -202,7 +201,10 @@ class ResponseOwners:
 
 
 def make_not_found(where: str, allow: str = "") -> NotFound:
-    """Return the error for an id that is not the account's. ``allow`` is the field by which a channel accepts it."""
+    """Return the error for an id at ``where`` in the request that is not the account's.
+
+    ``allow`` is the name in ``allow_fields`` with which a channel accepts such ids; empty: the message names none.
+    """
     hint = f" (a channel takes ids that were made elsewhere with allow_fields = ['{allow}'])" if allow else ""
     message = f"'{where}' names nothing that this account has made through the gateway{hint}"
     return NotFound(message, param=where, should_retry=False)

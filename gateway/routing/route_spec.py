@@ -161,7 +161,7 @@ class RouteSpec:
 
 
 def build_route(route: Route) -> dict[str, Any]:
-    """Return a route as JSON for ``RouteSpec``. Defaults of a step are left out."""
+    """Return a route as fields for JSON, which ``RouteSpec`` parses. Defaults of a step are left out."""
     return {
         "name": route.name,
         "about": route.about,

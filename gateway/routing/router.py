@@ -1,4 +1,4 @@
-"""Routing: the channels that may serve a request, each with its price."""
+"""Routing: the channels that may serve a request, each with its price, and the models that a caller may use."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
@@ -53,7 +53,10 @@ _check_route_served = defer_function("routing.step_list:check_route_served")
 
 
 class Router:
-    """Finds the channels for a request, and their prices. A running request keeps its prices if they are replaced."""
+    """Finds the channels for a request with their prices, and lists the models that a caller may use.
+
+    A running request keeps its prices if they are replaced.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The targets of a request for a route. Its steps are tried in order, a later one only after a cause that it takes."""
+"""The targets of a request for a route. Steps are tried in order, each later step only for a cause that it takes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -358,7 +358,8 @@ class StepList(TargetList):
 def list_step_targets(router: "Router", route: Route, caller: Caller, operation: Operation) -> list[Target]:
     """List the targets of all steps of ``route`` for ``caller``, each with its place.
 
-    Raises ``ModelNotPriced`` if the caller may only use priced models and no step has one.
+    Targets without a price are left out if the caller may not use them; raises ``ModelNotPriced`` if only such targets
+    exist.
     """
     targets, unpriced, ranks = [], [], count()
     for number, step in enumerate(route.steps):

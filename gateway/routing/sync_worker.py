@@ -1,6 +1,7 @@
 """Keeps the catalog and the channels up to date, regularly.
 
-Lists the models of every synchronized channel, tests held channels again, and looks for local servers.
+Lists the models of every synchronized channel, tests held channels again, reviews the demo, and looks for local
+servers.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ class ModelSyncer:
 
 
 class ChannelRetrier:
-    """Tests held channels and looks for local servers, every ``RETRY_EVERY_S``."""
+    """Tests held channels, reviews the demo and looks for local servers, every ``RETRY_EVERY_S``."""
 
     def __init__(self, channels: ChannelService) -> None:
         self._channels = channels
