@@ -316,7 +316,7 @@ class TargetList:
         self._max_attempts = max_attempts
 
     def multiply_prices(self, multiplier_ppm: int) -> None:
-        """Multiply the price at every channel. The multiplier is rounded up to parts per million."""
+        """Multiply the price at every channel. Each product of multipliers is rounded up to parts per million."""
         if multiplier_ppm != ONE_PPM:
             self.targets = [
                 attrs.evolve(target, multiplier_ppm=multiply_ppm(target.multiplier_ppm, multiplier_ppm))

@@ -128,7 +128,7 @@ async def cancel_here(
     request_id: str,
     actor: Actor,
 ) -> None:
-    """Cancel an active request of this process. Raises ``NotFound``, ``Conflict``."""
+    """Cancel an active request of this process, and store an audit row. Raises ``NotFound``, ``Conflict``."""
     active = active_requests.get(request_id, actor)
     if active.cancel():
         row = actor.build_audit_row(
@@ -142,7 +142,10 @@ async def cancel_here(
 
 
 async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> CancelledRequest:
-    """Cancel an active request at the node that runs it. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
+    """Cancel an active request at the node that runs it. Raises ``NotFound``, ``Conflict``.
+
+    If no node that answered runs it, those that did not answer are notified, and ``cancelled`` is False.
+    """
     not_found_error = NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
     if not is_request_id(request_id):  # the id becomes part of a path at other nodes
         raise not_found_error

@@ -1,6 +1,7 @@
 """Answer classes: one attrs class defines a handler's result, its JSON and its schema in the OpenAPI document.
 
-The JSON has the fields in the order of the class. See ``gateway.answer_fields`` for the marks of fields.
+The JSON has the fields in the order of the class, those marked ``FIRST`` before all others. See
+``gateway.answer_fields`` for the marks of fields.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -100,7 +100,7 @@ async def clear_cache(request: AdminRequest) -> ClearedCacheView:
 def build_answers_row(
     request: AdminRequest, answers: int, subject: str, account_id: int | None, detail: Mapping[str, Any]
 ) -> AuditRow:
-    """Return the audit row of a deletion of ``answers``."""
+    """Return the audit row of a deletion. ``answers`` is the number of deleted answers."""
     text, now_ms = orjson.dumps({"answers": answers, **detail}).decode(), int(request.services.clock() * 1000)
     return request.actor.build_audit_row("cache.cleared", subject, now_ms, account_id=account_id, detail=text)
 
@@ -112,7 +112,7 @@ async def delete_answers(
     end_users: Collection[str] | None = None,
     before_ms: int | None = None,
 ) -> int:
-    """Delete answers on all nodes; return how many on this one.
+    """Delete the answers on all nodes that match every argument that is given; return how many on this one.
 
     ``before_ms``, in Unix milliseconds: those that were stored before. Raises ``StoreUnavailable`` if the disk fails.
     """

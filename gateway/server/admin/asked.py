@@ -36,8 +36,8 @@ async def ask_named_node(request: AdminRequest, kind: type[T], *path: str) -> T 
     """Forward the request to the node in the query, and return the node's answer; None if the query names this node.
 
     ``kind`` is the type of the answer, and ``path`` has the segments of the operation's path in the admin API. If the
-    node answers with an error, that is returned as a response. Raises ``NotFound`` for an unknown node, and
-    ``Overloaded`` or ``StoreUnavailable``.
+    node answers with an error, that is returned as a response. Raises ``NotFound`` if the node is not live, and
+    ``Overloaded`` if it does not answer.
     """
     services, node = request.services, request.query.get("node", OWN_NODE)
     if node in {OWN_NODE, services.active_requests.node}:

@@ -1,4 +1,4 @@
-"""Admin API: channels, the explanation which of them serve a model, and a reload of the configuration."""
+"""Admin API: channels, an explanation of which channels serve a model, and a reload of the configuration."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import get_args

@@ -198,7 +198,7 @@ async def get_body_status(request: AdminRequest) -> BodyStatusView:
 
 
 def find_stored_names(services: Services, user: str) -> frozenset[str]:
-    """Return the names under which an end user may be stored: as clients name it, and as a hash."""
+    """Return the names under which an end user may be stored: the name that clients send, and its hash."""
     rules = services.live_config.attribution
     return frozenset(build_stored_user(user, attrs.evolve(rules, users=stored_as)) for stored_as in ("text", "hash"))
 

@@ -237,7 +237,7 @@ class _SubjectReader:
 
 
 async def _open_reader(request: AdminRequest) -> _SubjectReader | None:
-    """Return a reader of what is spent; None without any limit. Raises ``StoreUnavailable``."""
+    """Return a reader of what subjects have spent; None without any limit."""
     services = request.services
     spending = services.billing.limits.spending
     if spending is None:
@@ -255,7 +255,7 @@ async def _open_reader(request: AdminRequest) -> _SubjectReader | None:
 
 
 async def _list_counting_starts(request: AdminRequest, views: Iterable[LimitView]) -> Mapping[str, CountingStart]:
-    """Return since when each money limit among ``views`` counts, by its counter. Raises ``StoreUnavailable``."""
+    """Return since when each money limit among ``views`` counts, by its counter."""
     services = request.services
     spending = services.billing.limits.spending
     if spending is None:

@@ -193,7 +193,10 @@ async def _find_session(request: AdminRequest, running: Counter[SessionKey]) -> 
 async def _find_named_sessions(
     request: AdminRequest, session: str, account_id: int | None, running: Counter[SessionKey]
 ) -> list[SessionKey]:
-    """Return the sessions of this name, of one account or all, that have requests, running ones, a budget or an end."""
+    """Return the sessions of this name, of one account or all (None).
+
+    They have stored or running requests or a budget, or were ended.
+    """
     services = request.services
     account_ids = set(await SessionLogRepository(services.storage.database).find_accounts(session, account_id))
     all_accounts = await services.auth.accounts.name_accounts() if account_id is None else [account_id]

@@ -33,7 +33,7 @@ from gateway.server.query import is_number, parse_moment, parse_number
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 NO_CODE = "-"
-"""The filter ``error_code`` for requests without a code."""
+"""The value of the filter ``error_code`` that selects requests without a code."""
 
 
 @quick_frozen(kw_only=True)
