@@ -94,7 +94,7 @@ NO_COPY = CopyOrigin()
 class RequestContext:
     """Everything that is known about one request. The table names what sets each field of a client's inference request.
 
-    Classes of their own set most fields for lines of batches, responses of a realtime session, and copies.
+    Code of their own sets most fields for realtime sessions, their responses, lines of batches, and copies.
 
     =====================  ===================================================================================
     ``id``                 ``request_context``
@@ -106,7 +106,7 @@ class RequestContext:
     ``inference``          ``parse_request`` or ``parse_form``; ``quota`` or the video submission completes it
     ``read_at``            ``parse_request`` or ``parse_form``
     ``attribution``        ``parse_request`` or ``parse_form``; a budget's header may set the session
-    ``target_list``        ``quota``; for a video job, its handler
+    ``target_list``        ``quota``; for a video job or a background response, its handler
     ``reservation``        ``QuotaService``
     ``permit``             ``QuotaService``
     ``rate_limits``        ``QuotaService``; ``settle_request`` if the rate limits refuse the request

@@ -99,7 +99,7 @@ class ImageService:
     async def fetch(self, proxy: Proxy, ctx: RequestContext) -> ProviderAnswer:
         """Return the whole answer with images.
 
-        Raises the errors of ``Proxy.with_failover``, and ``StoreUnavailable``.
+        Raises the errors of ``Proxy.with_failover``, and ``StoreUnavailable`` if an image for a link cannot be stored.
         """
 
         async def send(attempt: Attempt) -> ProviderAnswer:

@@ -20,8 +20,8 @@ async def inline_files(
 ) -> int:
     """Replace file ids in ``body``, which has ``size`` bytes, by the account's files; return the new size.
 
-    Raises ``NotFound`` naming the part, ``RequestTooLarge`` beyond ``limit`` bytes, ``Overloaded`` if other requests
-    use the memory, ``StoreUnavailable``.
+    Raises ``NotFound`` naming the part, ``RequestTooLarge`` beyond ``limit`` bytes, and ``Overloaded`` if other
+    requests use the memory.
     """
     for named_file in list_files(body):
         size += await _inline_file(files, account_id, named_file, memory_loan, room=limit - size)

@@ -20,7 +20,10 @@ class SignedLinks:
         self._clock = clock
 
     async def create_link(self, data: bytes) -> str:
-        """Store ``data``; return path and query of a link to it. Raises ``UnknownMedia``, ``StoreUnavailable``."""
+        """Store ``data``; return path and query of a link to it.
+
+        Raises ``UnknownMedia`` for a type that the gateway does not keep, ``StoreUnavailable`` if it cannot be stored.
+        """
         media = await self._store.put(data)
         return self.build_link(media.id)
 
@@ -32,7 +35,7 @@ class SignedLinks:
         self._store.check_room()
 
     async def find(self, media_id: str, expires: str, signature: str) -> AnyMedia:
-        """Return the file of a link. Raises ``NotFound``, which gives no reason, and ``StoreUnavailable``."""
+        """Return the file of a link. Raises ``NotFound``, which does not say what is wrong with the link."""
         now_s = self._clock()
         if check_link(self._key, media_id, expires=expires, signature=signature, now_s=now_s):
             media = await self._store.find(media_id)

@@ -34,7 +34,7 @@ MAX_UNPRICED_MODELS = 50
 """Maximum of remembered models without a price: clients can invent model names."""
 OTHER_LABEL = "other"
 COUNT_INTERVAL_S = 15.0
-"""How often records are counted that no commit of the ledger follows: those of video jobs."""
+"""How often the queue is counted in any case: no commit of the ledger follows the records of video jobs."""
 OVERHEAD_BOUNDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 BATCH_RECORDS = 500
 """Records counted before other work of the event loop gets its turn: about a millisecond."""

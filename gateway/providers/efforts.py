@@ -117,7 +117,7 @@ def disable_thinking_by(field: str, value: Any) -> Quirk:
 def disable_when_forced(field: str, value: Any, models: str) -> Quirk:
     """Return a quirk that sets ``field`` to turn reasoning off if a tool call is forced; a client's own value stays.
 
-    The effort is dropped together with that. ``models`` is a pattern of the models that reason by default, and reject
+    In that case the effort is dropped. ``models`` is a pattern of the models that reason by default, and reject
     a forced tool call while they reason.
     """
     model_pattern = re.compile(models)

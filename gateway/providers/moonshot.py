@@ -1,6 +1,6 @@
 """Moonshot AI (Kimi); it has no embeddings.
 
-platform.kimi.ai/docs/api/overview; /docs/api/models-overview: with the Kimi K2.5 family temperature, nucleus and
+platform.kimi.ai/docs/api/overview; /docs/api/models-overview: with the Kimi K2.5 family temperature, ``top_p`` and
 penalties "cannot be modified"; /docs/guide/use-kimi-vision-model: images as data or uploaded files. Keys of
 platform.kimi.com (China) are for ``https://api.moonshot.cn/v1``. Anthropic's messages: provider "anthropic" with
 ``https://api.moonshot.ai/anthropic/v1``.

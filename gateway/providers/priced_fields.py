@@ -107,8 +107,8 @@ def list_betas(features: str) -> list[str]:
 def check_spelling(body: Mapping[str, Any], priced_names: Mapping[str, str]) -> None:
     """Raise ``InvalidRequest`` for a misspelt field that a tolerant server would read as a priced one.
 
-    ``priced_names`` maps folded names to the priced fields. In ``extra_body``, which proxies merge into the body, every
-    spelling is rejected, because values are not checked there.
+    ``priced_names`` maps folded names to the priced fields. In ``extra_body``, which proxies merge into the body, these
+    fields and those in ``GOVERNED_NAMES`` are rejected in every spelling, because values are not checked there.
     """
     for name, value in body.items():
         folded_name = fold_name(name)

@@ -73,7 +73,7 @@ class ActiveRequests:
     def cancel_session(self, account_id: int, session: str) -> int:
         """Cancel the requests of a session; return how many were cancelled.
 
-        A request that waits in its batch, or whose video job is being submitted, is left.
+        A request that waits in its batch, or whose video job is being submitted, is not cancelled.
         """
         cancelled_count = 0
         for call in self.list_session(account_id, session):

@@ -234,7 +234,7 @@ class StreamRecorder:
             self._wake()
 
     def discard(self) -> None:
-        """Forget all events. Readers that have not read all of them get ``EventsLost``."""
+        """Forget all events. Readers that have not come to the end of the stream get ``EventsLost``."""
         self.end(complete=False)
         self.is_complete = False
         for block in self._blocks:

@@ -336,7 +336,7 @@ class ChannelService:
         return result
 
     async def send_test(self, channel: Channel, model: str) -> RequestTestResult:
-        """Send one real chat request of one token for ``model`` to a channel. Without a chat for it, the test fails.
+        """Send one real chat request of one token for ``model`` to a channel; fails if the provider has no chat for it.
 
         The result is not recorded for the channel: a step of a route may use a model that the channel's own test does
         not.

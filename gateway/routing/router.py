@@ -87,7 +87,7 @@ class Router:
             ModelNotPriced: the model has no price at any channel, and the caller may only use priced models.
             ModelNotFound: no channel serves the model.
             UnsupportedOperation: no channel serves the model at this endpoint.
-            InvalidRequest: no channel can do what the request asks for.
+            InvalidRequest: no channel can do, or allows, what the request asks for; or a field is misspelt.
             NotFound: the request contains an id of something stored at a provider, and no channel allows such ids; or
                 the channel of the continued response no longer serves the model.
         """

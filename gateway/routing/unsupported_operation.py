@@ -47,7 +47,7 @@ _MAX_NAMED_MODELS = 5
 
 
 class UnsupportedOperation(GatewayError):
-    """The model is served, but not at this endpoint; the message names one that works."""
+    """The model is served, but not at this endpoint; the message names what works instead, if that is known."""
 
     code = "unsupported_operation"
 

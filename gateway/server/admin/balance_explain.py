@@ -21,7 +21,7 @@ _USD_PER_MILLION = 1_000_000 / NANOS_PER_USD
 
 @frozen
 class Prospect:
-    """The share of new requests that a channel gets, and its score; None unless the balance is measured."""
+    """The share of new requests that a channel gets. ``score`` is None unless the balance is by measurement."""
 
     chance: float
     score: ExplainedScore | None = None

@@ -105,7 +105,7 @@ async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
 def make_audit_builder(
     request: AdminRequest, subject: str, account_id: int | None, detail: Mapping[str, Any]
 ) -> BuildAudit:
-    """Return a function that makes the audit row of a deletion, with the number of requests of each account."""
+    """Return a function that makes the audit row of a deletion, given the number of its requests by account id."""
     now_ms = int(request.services.clock() * 1000)
 
     def build(requests_by_account: Mapping[int, int]) -> AuditRow:

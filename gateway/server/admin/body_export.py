@@ -128,7 +128,10 @@ async def _send_page(
 
 
 async def _build_line(request: AdminRequest, row: RequestRecord, name: str) -> bytes:
-    """Return the line of a request; empty if its bodies are gone, or make no line. Raises ``StoreUnavailable``."""
+    """Return the line of a request; empty if its bodies are gone, or make no line.
+
+    Raises ``StoreUnavailable`` if the bodies can only be read later.
+    """
     try:
         found_bodies = await request.services.open_bodies().read(row.id)
     except BodiesOutOfReach as error:  # without its line the export would look whole
