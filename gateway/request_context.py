@@ -130,7 +130,7 @@ class RequestContext:
         started_ms: when the request arrived, in Unix milliseconds.
         started_at: the same in seconds of the event loop's clock.
         client_request_id: the id that the client gave the request in a header; None without one.
-        inference: the checked body. Before it is parsed, a read raises ``AttributeError``: see ``parsed``.
+        inference: the checked body. Before it is parsed, a read raises ``AttributeError``, and ``parsed`` is None.
         read_at: when the body had been read, in seconds of the monotonic clock.
         attribution: for whom the request was made.
         permit: the permit of the rate limits; None if no limit applies.

@@ -160,7 +160,10 @@ async def _leave(drain: DrainState, runner: GatewayRunner, delay_s: float) -> No
 async def _await_streams(
     runner: GatewayRunner, options: AppOptions, sockets: list[socket.socket], *, inherited: bool
 ) -> None:
-    """Wait until resumable streams have ended or the drain timeout is over; readers can resume them meanwhile."""
+    """Wait until resumable streams have ended or the drain timeout is over; readers can resume them meanwhile.
+
+    A node of a cluster listens at another port for that; the socket is added to ``sockets``.
+    """
     server = options.config.server
 
     async def listen_elsewhere() -> int:

@@ -67,7 +67,7 @@ class EventMemory:
         return root.used_bytes > 2 * self.max_bytes or root.spilled_bytes > self.max_spilled_bytes
 
     def refuses(self, share: "MemoryShare") -> bool:
-        """Return whether memory or disk space is exhausted, and a key uses more of it than its equal share."""
+        """Return whether memory or disk space is exhausted, and the key of ``share`` uses more than its equal part."""
         if not self.is_exhausted:
             return False
         uses_memory = share.is_over(2 * self.max_bytes, attrgetter("used_bytes"))

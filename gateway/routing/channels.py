@@ -327,7 +327,7 @@ class ChannelService:
                 )
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> ChannelTestResult:
-        """Test a channel with every key; see ``ChannelTester``. A held channel that passes is released."""
+        """Test a channel with every key; see ``ChannelTester.test``. A held channel that passes is released."""
         result = await self.tester.test(channel, request=request, model=model)
         if channel.held and result.ok:
             await (self.sync(channel) if channel.sync else self._release(channel))

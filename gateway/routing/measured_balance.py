@@ -118,7 +118,7 @@ def pick_by_measurements(
 
 
 def compute_chances(candidates: Sequence[Candidate[T]], scores: Sequence[Score], last: str | None) -> list[float]:
-    """Return the probability of each candidate to be picked by ``pick_by_measurements``.
+    """Return the probability with which ``pick_by_measurements`` picks each of ``candidates``.
 
     ``scores`` has the scores of the candidates, in their order.
     """

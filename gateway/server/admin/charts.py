@@ -176,7 +176,7 @@ class _Selection:
 
 @frozen(kw_only=True)
 class _Numbers:
-    """What the charts of a period show. ``speeds`` is None for a selection that has no histograms.
+    """What the charts of a period show. ``speeds`` is None if there are neither histograms nor rows for the selection.
 
     ``are_from_rows``: the speeds are measured from the rows, not from stored histograms.
     """

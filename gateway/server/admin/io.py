@@ -23,7 +23,7 @@ async def read_change(request: AdminRequest) -> dict[str, Any]:
 
     Raises:
         SignedOut: the session has ended.
-        InvalidRequest: the body is not a valid JSON object; see ``read_json``.
+        GatewayError: the body is no JSON object, too large or too slow; see ``request_body.read_sized_json``.
     """
     fields = await read_json(request.http)
     await check_still_signed_in(request.http)
