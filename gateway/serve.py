@@ -179,7 +179,10 @@ async def _await_streams(
 
 
 def _find_settings(server: ServerSection, *, inherits_sockets: bool) -> dict[str, Any]:
-    """Return the settings of the runner. With ``inherits_sockets``, the sockets belong to a service manager."""
+    """Return the settings of the runner, and raise this process's limit of open files, on which they depend.
+
+    With ``inherits_sockets``, the sockets belong to a service manager.
+    """
     return {
         "handler_cancellation": True,
         "keepalive_timeout": server.keepalive_s,

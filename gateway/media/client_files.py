@@ -1,4 +1,4 @@
-"""Clients' files: received into the file store, listed, and deleted when they expire."""
+"""Clients' files: received into the file store, listed, read, and deleted on request or when they expire."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""Draining: reading answers to their end after their clients have disconnected (``billing.abandoned = "drain"``).
+"""Draining: reading answers to their end after their clients have disconnected.
+
+Answers are drained with ``billing.abandoned = "drain"``. With other settings, they are if they go on in the background,
+if equal requests wait for them, or, with "charge", if only the provider can measure what it has read.
 
 The request continues with its attempt and its reservation, and the usage that the provider reports at the end is
 charged. A drain has limits of bytes and time. Beyond a number of drains, a request ends when its client disconnects.

@@ -64,7 +64,10 @@ def add_key(channel: Channel, spec: ChannelKeySpec) -> Channel:
 
 
 def edit_key(channel: Channel, key: str, spec: ChannelKeySpec, field_names: frozenset[str]) -> Channel:
-    """Change the fields in ``field_names``. Raises ``InvalidRequest``, and ``Conflict`` if no key could be used."""
+    """Change the fields in ``field_names`` of a key.
+
+    Raises ``InvalidRequest`` if the new key is missing or is there already, and ``Conflict`` if no key could be used.
+    """
     if "key" in field_names:
         if not spec.key:
             raise InvalidRequest("'key' must be the new key: remove the key instead", param="key")

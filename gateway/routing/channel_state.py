@@ -365,7 +365,10 @@ class ChannelState:
     def pick_key(
         self, endpoint_key: EndpointKey, account_id: int, now_s: float, preferred_key: KeyState | None = None
     ) -> KeyState:
-        """Return ``preferred_key`` if available, else the next available key, or the one with the shortest wait."""
+        """Return ``preferred_key`` if available, else the next available key, or the one with the shortest wait.
+
+        Keys take turns: the next search begins after the key that this one has found.
+        """
         if (
             preferred_key is not None
             and preferred_key in self.keys

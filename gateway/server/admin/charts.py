@@ -1,4 +1,4 @@
-"""Admin API: everything that the charts of one page show, from stored sums or, where there are none, from the rows."""
+"""Admin API: everything that the charts of one page show, from stored sums, else from the rows of the request log."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce

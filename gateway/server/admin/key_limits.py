@@ -1,4 +1,4 @@
-"""Admin API: what is left of the limits of one key."""
+"""Admin API: what is left of the limits of one key, and whether its bodies are kept."""
 
 from collections.abc import Sequence
 from typing import Literal
