@@ -33,7 +33,7 @@ Problem = tuple[str, str]
 
 
 class ValidationErrors(Exception):
-    """All problems of a table."""
+    """A table is invalid: all of its problems together."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__(problems)

@@ -28,11 +28,12 @@ Attributes = dict[str, str | bool | int | float]
 
 @frozen
 class FinishedSpan:
-    """A span. Its times are Unix nanoseconds.
+    """A span that has ended; its times are in Unix nanoseconds.
 
     Attributes:
         parent_id: for an attempt the span of its request; for a request the client's span, or None without one.
         is_server: whether this is the request's span, not an attempt's.
+        error: the code of the error; None if the span is not to count as an error.
     """
 
     name: str

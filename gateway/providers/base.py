@@ -118,7 +118,7 @@ class EndpointRequest:
 
 @frozen
 class Provider:
-    """One vendor.
+    """One vendor: how requests to it are addressed, signed and adapted.
 
     Attributes:
         slug: the value of a channel's ``provider``.

@@ -27,7 +27,7 @@ _KEY_NAME = must(
 class ChannelKeySpec:
     """A key of a channel.
 
-    A new ``key`` replaces the provider's and keeps name and status. A null ``name`` removes the name.
+    In a change, a ``key`` replaces the old one, whose name and status stay. A null ``name`` removes the name.
     """
 
     key: str | None = attrs.field(default=None, repr=False, metadata=API_KEY)

@@ -1,4 +1,7 @@
-"""Checks the fields of a request that affect the price: the channel must allow them, and the caller may need rights."""
+"""Checks what a channel must allow: fields and model variants that affect the price, and ids made elsewhere.
+
+The caller must have the right to use the models that such fields name.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase

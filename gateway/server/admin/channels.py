@@ -246,7 +246,7 @@ async def explain(request: AdminRequest) -> Explanation:
 async def build_explanation(
     request: AdminRequest, model: str, *, fallback: str | None = None, draft: Route | None = None
 ) -> Explanation:
-    """Explain the request to ``model`` that the query describes. ``draft``: see ``RouteExplainer.explain``.
+    """Explain the request to ``model`` that the query describes, as ``RouteExplainer.explain`` does.
 
     Raises ``InvalidRequest``, and ``NotFound`` for an unknown key.
     """

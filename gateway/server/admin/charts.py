@@ -157,7 +157,7 @@ class _Period:
 
 @frozen
 class _Selection:
-    """The selected requests: those of ``traffic``, and of an end user or tag unless ``subject`` is None."""
+    """The selected requests: they match ``traffic``, and ``subject`` (an end user or a tag) unless that is None."""
 
     traffic: TrafficFilter
     subject: SubjectFilter | None

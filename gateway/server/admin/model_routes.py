@@ -1,4 +1,4 @@
-"""Admin API: routes, which are names that clients use as models, each with the steps of its requests."""
+"""Admin API: routes (names that clients use as models, with steps), tests of routes, and what shadow models did."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

@@ -120,7 +120,7 @@ async def list_models(request: AdminRequest) -> ListPage[ModelView]:
 
 
 def describe_models(request: AdminRequest, names: Collection[str]) -> Mapping[str, ModelView]:
-    """Return those of the models and routes ``names`` that ``GET /models`` lists, by their names, without options."""
+    """Return the models and routes in ``names`` that ``GET /models`` lists, by name and without options."""
     return _build_views(request, names)[0]
 
 

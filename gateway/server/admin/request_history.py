@@ -30,7 +30,7 @@ MAX_EXPORTS = 2
 
 
 class RequestHistory:
-    """Reads the request log, the traffic sums, and those of users, sessions and tags.
+    """Reads the request log, the sums of the traffic, and the sums of end users, sessions and tags.
 
     ``retry_s`` is the time in seconds between two checks of a session that exports requests.
     """

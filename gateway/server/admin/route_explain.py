@@ -304,7 +304,7 @@ class _ChannelStatus:
 
     @classmethod
     def of(cls, target: Target, account_id: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
-        """Return the current state. Without an account (0), it is that of an account whose requests fail, if any."""
+        """Return the current state for an account; for 0, an account whose requests fail is taken, if there is one."""
         state, now = target.state, load_balancer.now
         account_id = account_id or state.find_affected_account(target.endpoint_key)
         obstacle = state.find_obstacle(target.endpoint_key, account_id, now)
