@@ -133,9 +133,9 @@ class ClientFiles:
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:
-        """Delete expired files, old uploads, and bytes without a row: those of deleted accounts and ended uploads.
+        """Delete expired files, old uploads, old drafts, and bytes that nothing in the database names any more.
 
-        Errors of the store are logged.
+        The latter are those of deleted accounts, ended uploads and ended batches. Errors are logged.
         """
         now_ms = int(self._expiry_clock() * _SECOND_MS)
         try:

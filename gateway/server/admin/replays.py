@@ -160,8 +160,8 @@ async def replay_request(request: AdminRequest) -> ReplayView:
 def _find_payer(request: AdminRequest, key_id: int | None) -> Caller:
     """Return the caller who pays.
 
-    Raises ``Forbidden`` for a viewer, ``InvalidRequest`` if no key is named and no member is signed in, ``NotFound`` for
-    a key that is unknown or another account's, ``Conflict`` if no key of the member's account can be used, and the
+    Raises ``Forbidden`` for a viewer, ``InvalidRequest`` if no key is named and no member is signed in, ``NotFound``
+    for a key that is unknown or another account's, ``Conflict`` if no key of the member's account can be used, and the
     errors of a named key that cannot be used.
     """
     services, actor, user = request.services, request.actor, request.http.get(USER)
