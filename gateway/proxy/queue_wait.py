@@ -105,7 +105,10 @@ class QueueWait:
             self._tell_place()
 
     def _tell_place(self) -> None:
-        """Tell the client its place if it has changed, or if the client has received nothing for long."""
+        """Tell the client its place if it has changed, or if the client has received nothing for long.
+
+        The first place is sent only after such a silence, and begins the response.
+        """
         now, ctx, client = self._load_balancer.now, self._ctx, self._client
         is_silent = now - self._reported_at >= KEEPALIVE_AFTER_S
         if client is None or self._woken.is_set() or not (ctx.reported_place or is_silent):

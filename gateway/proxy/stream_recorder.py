@@ -287,7 +287,10 @@ class StreamRecorder:
                 waiter.set_result(None)
 
     async def _spill(self) -> None:
-        """Move the full blocks to the file, the oldest first, while memory is short."""
+        """Move the full blocks to the file, the oldest first, while memory is short.
+
+        If the disk fails, the stream has no room for further events.
+        """
         try:
             while (block := self._find_full_block()) is not None and self._memory.is_short:
                 if self._file is None:

@@ -94,7 +94,10 @@ class ChannelService:
         self._demo_used_s: float | None = None
 
     async def declare(self, channels: Iterable[Channel]) -> None:
-        """Replace the channels of the configuration file, and reload the stored ones."""
+        """Replace the channels of the configuration file, and reload the stored ones.
+
+        While the demo is offered, the channels of the file that have not answered yet are tested.
+        """
         async with self._changing:
             stored_channels = await self._store.list_channels()
             self._declared_channels = tuple(channels)
@@ -336,10 +339,10 @@ class ChannelService:
         return result
 
     async def send_test(self, channel: Channel, model: str) -> RequestTestResult:
-        """Send one real chat request of one token for ``model`` to a channel; fails if the provider has no chat for it.
+        """Send one real chat request of one token for ``model`` to a channel; return how it went.
 
-        The result is not recorded for the channel: a step of a route may use a model that the channel's own test does
-        not.
+        Without a chat for the model, the result is a failure. The result is not recorded for the channel: a step of a
+        route may use a model that the channel's own test does not.
         """
         try:
             _, result = await self.tester.ask_chat(channel, Answer(), model)

@@ -182,7 +182,11 @@ class ActiveInference:
         self.settle("completed" if error is None else find_outcome(error), error)
 
     def settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
-        """Charge and record the request, once. The method has no ``await``, so a cancellation cannot interrupt it."""
+        """Charge and record the request, once. The method has no ``await``, so a cancellation cannot interrupt it.
+
+        The request leaves the active requests. What it has made is recorded as its account's, and its copy for a shadow
+        model is sent.
+        """
         context, services, drain = self.context, self.services, self._drain
         services.active_requests.calls.pop(context.id, None)
         if drain is not None:
