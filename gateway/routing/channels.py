@@ -245,7 +245,10 @@ class ChannelService:
         return self.get(channel.name)
 
     async def edit(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Channel:
-        """Change some fields; null resets a field. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
+        """Change some fields; null resets a field. Then test a held channel, or list a synchronized one's models.
+
+        Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
+        """
         async with self._changing:
             channel = self.get_editable(name)
             new_channel = _parse_change(channel, fields).apply(channel)
