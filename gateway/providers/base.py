@@ -48,8 +48,8 @@ class Endpoint:
         models: globs of the provider's model names that the endpoint serves; empty if it serves all models.
         one_choice: whether the vendor returns one choice per request and ignores ``n``, so that several choices need
             several requests.
-        fetches: whether the vendor accepts images and files only as data, so that the gateway downloads those given by
-            URL.
+        needs_inline_media: whether the vendor accepts images and files only as data; the gateway then downloads those
+            given by URL.
         custom_tools: whether the vendor accepts custom tools in chats; if not, they become functions.
     """
 
@@ -60,7 +60,7 @@ class Endpoint:
     rooted: bool = False
     models: tuple[str, ...] = ()
     one_choice: bool = attrs.field()
-    fetches: bool = False
+    needs_inline_media: bool = False
     custom_tools: bool = False
 
     @one_choice.default

@@ -34,7 +34,7 @@ BEDROCK = Provider(
             f"/anthropic/v1{MESSAGES.path}",
             rooted=True,
             models=(_CLAUDE_MODELS,),
-            fetches=True,
+            needs_inline_media=True,
             quirks=(leave_out_billing_line,),
         ),
         Endpoint("openai_responses", RESPONSES.path, models=_OTHER_MODELS),

@@ -67,7 +67,10 @@ BEDROCK_CONVERSE = Provider(
     title="Amazon Bedrock (Converse)",
     endpoints=(
         Endpoint(
-            "bedrock_converse", "/model/{model}/converse", stream_path="/model/{model}/converse-stream", fetches=True
+            "bedrock_converse",
+            "/model/{model}/converse",
+            stream_path="/model/{model}/converse-stream",
+            needs_inline_media=True,
         ),
     ),
     sign=_sign,

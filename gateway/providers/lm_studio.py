@@ -12,7 +12,7 @@ LM_STUDIO = Provider(
     base_url="http://127.0.0.1:1234/v1",
     local_port=1234,
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,), fetches=True),
+        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,), needs_inline_media=True),
         MESSAGES,
         EMBEDDINGS,
         COMPLETIONS,

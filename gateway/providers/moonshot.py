@@ -50,7 +50,7 @@ MOONSHOT = Provider(
                 _think_before_calls,
                 _five_stops,
             ),
-            fetches=True,
+            needs_inline_media=True,
         ),
         RESPONSES,
     ),

@@ -102,7 +102,7 @@ VERTEX = Provider(
             stream_path=f"{_CLAUDE_PATH}:streamRawPredict",
             quirks=(_move_model_to_path,),
             models=("claude-*",),
-            fetches=True,
+            needs_inline_media=True,
         ),
         Endpoint("vertex_embeddings", f"{_GEMINI_PATH}:predict", models=("text-*embedding-*", "gemini-embedding-001")),
         Endpoint(

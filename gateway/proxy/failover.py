@@ -168,7 +168,7 @@ class Proxy:
             ctx.attempts.append(attempt)
             attempt.began_at, began = loop.time(), monotonic()  # the loop's clock does not advance in a busy loop
             try:
-                if attempt.target.endpoint.fetches:
+                if attempt.target.endpoint.needs_inline_media:
                     await self._load_prompt_media(ctx, attempt)
                 answer = await send(attempt)
             except ProviderError as raised:

@@ -102,7 +102,7 @@ def keep_allowed_targets(
     for target in targets:
         try:
             checked = _check_target(target, caller, inference, catalog=catalog, pricing=pricing)
-            (reduced_targets if checked.left_out else allowed_targets).append(checked)
+            (reduced_targets if checked.left_out_tools else allowed_targets).append(checked)
         except GatewayError as error:
             problem = problem or error
     if problem is not None and not allowed_targets and not reduced_targets:
@@ -143,7 +143,7 @@ def _check_target(
                 param=name,
             )
     if hosted:
-        target = attrs.evolve(target, left_out=hosted)
+        target = attrs.evolve(target, left_out_tools=hosted)
     price_by_model = dict(_list_prices(target, caller, inference, catalog=catalog, pricing=pricing))
     if not price_by_model:
         return target

@@ -59,7 +59,7 @@ class Target:
     Attributes:
         unpriced: the model has no price, or none for the unit that the request buys.
         named: prices of other models that the request allows, by the provider's names.
-        left_out: tools to remove from the request because the channel does not allow them, as ``tools.web_search``.
+        left_out_tools: those to remove from the request, as ``tools.web_search``: the channel does not allow them.
         find_price: returns the price of the model named in the provider's answer; None if that is always ``model``.
         losses: how much of the request the channel leaves out; channels with the lowest number are preferred.
         place: the place in a route; None: the request names a model.
@@ -77,7 +77,7 @@ class Target:
     unpriced: bool = False
     named: Mapping[str, Price | None] = NO_NAMED_PRICES
     find_price: Callable[[str], Price | None] | None = None
-    left_out: tuple[str, ...] = ()
+    left_out_tools: tuple[str, ...] = ()
     reports_cost: bool = False
     losses: int = 0
     place: StepPlace | None = None

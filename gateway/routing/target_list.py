@@ -457,15 +457,15 @@ class TargetList:
         several = None
         if inference.choices > 1 and target.fans_out(inference):
             inference, several = make_single(inference), inference
-        if target.left_out:
-            inference = attrs.evolve(inference, body=remove_tools(inference.body, target.left_out))
+        if target.left_out_tools:
+            inference = attrs.evolve(inference, body=remove_tools(inference.body, target.left_out_tools))
         endpoint, limit, channel = target.endpoint, target.limits.configured_output_tokens, state.channel
         identity = ResponseIdentity(answer_id, target.model, now_s)
         translator = make_translator(
             inference, endpoint.wire, identity, custom_tools=endpoint.custom_tools, longest_answer=limit
         )
-        if target.left_out:
-            translator.adapted = target.left_out
+        if target.left_out_tools:
+            translator.adapted = target.left_out_tools
         timeouts = channel.timeouts
         if inference.stream and len(self.targets) > 1 and self._has_other(target):
             timeouts = _shorten(timeouts, balancer.settings.failover_after_s)

@@ -45,7 +45,7 @@ def compute_source(target: Target) -> str:
     channel, place = target.channel, target.place
     origin = (
         (channel.name, channel.id, channel.provider, channel.base_url, channel.headers, channel.allow_fields),
-        (target.model, target.endpoint.wire, target.endpoint.path, target.left_out),
+        (target.model, target.endpoint.wire, target.endpoint.path, target.left_out_tools),
         None if place is None else (place.route, place.step, place.model),
     )
     return sha256(repr(origin).encode()).hexdigest()

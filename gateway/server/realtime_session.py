@@ -143,7 +143,7 @@ class RealtimeSession:
                 self._request_end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "the settings were refused", "refused"))
         tasks = [
             self._loop.create_task(task_function())
-            for task_function in (self._pass_client, self._pass_provider, self._watch)
+            for task_function in (self._forward_client_messages, self._forward_provider_messages, self._watch)
         ]
         try:
             awaited: list[asyncio.Future[Any]] = [self._end_future, *tasks]
@@ -186,7 +186,7 @@ class RealtimeSession:
         self._billing.settle_rest("client_closed" if end.outcome == "completed" else end.outcome, end.error)
         self._active.settle(end.outcome, end.error)
 
-    async def _pass_client(self) -> None:
+    async def _forward_client_messages(self) -> None:
         """Relay the client's events, except events that are invalid JSON or not allowed."""
         while not self._end_future.done():
             message = await self._client.receive()
@@ -249,7 +249,7 @@ class RealtimeSession:
         else:
             self._billing.conversation.note_client(event)
 
-    async def _pass_provider(self) -> None:
+    async def _forward_provider_messages(self) -> None:
         while True:
             message = await self._provider.receive()
             self._received_at = self._answered_at = self._loop.time()

@@ -49,16 +49,16 @@ OFFERED: dict[str, Any] = {"tools": [{"type": "function"}, {"type": "web_search"
 
 def test_a_hosted_tool_is_left_out_if_it_is_only_offered_and_no_channel_allows_it() -> None:
     (target,) = ask(RouterScenario(router()), **OFFERED)
-    assert target.left_out == ("tools.web_search",)
+    assert target.left_out_tools == ("tools.web_search",)
     (target,) = ask(RouterScenario(router("strict", priority=9), router("open", "tools.web_*")), **OFFERED)
-    assert (target.channel.name, target.left_out) == ("open", ())
+    assert (target.channel.name, target.left_out_tools) == ("open", ())
 
 
 def test_a_step_that_leaves_a_hosted_tool_out_does_not_give_way_to_a_later_step() -> None:
     """The channel of the second step takes the request as it is."""
     steps = (RouteStep((ModelShare(CHEAP),)), RouteStep((ModelShare("local"),)))
     scenario = RouterScenario(router(), channel("up", "local", provider="anthropic"), routes=[Route("fast", steps)])
-    left_out = {target.channel.name: target.left_out for target in ask(scenario, model="fast", **OFFERED)}
+    left_out = {target.channel.name: target.left_out_tools for target in ask(scenario, model="fast", **OFFERED)}
     assert left_out == {"router": ("tools.web_search",), "up": ()}
 
 
@@ -104,7 +104,7 @@ def test_a_field_that_is_not_sent_is_not_refused() -> None:
     body = {"model": "m", "messages": MESSAGES, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}
     assert len(claude.options(parse_count_inference(body))) == 1
     (target,) = claude.options(parse_messages_inference(body | {"max_tokens": 5}))
-    assert target.left_out == ("tools.web_search_20250305",)
+    assert target.left_out_tools == ("tools.web_search_20250305",)
 
 
 def test_nothing_is_bought_on_ones_own_machine() -> None:
@@ -319,8 +319,8 @@ def test_a_tool_is_the_clients_own_only_if_all_its_fields_are_known(tool: Any, p
         assert caught.value.param == param
         return
     (target,) = floor.options(inference)
-    assert param in target.left_out
-    left = remove_tools({"tools": [tool]}, target.left_out)
+    assert param in target.left_out_tools
+    left = remove_tools({"tools": [tool]}, target.left_out_tools)
     assert list_priced_fields(left, frozenset({"tools"})) == []
 
 
@@ -347,6 +347,6 @@ def test_items_of_the_responses_api_bring_tools_too() -> None:
     item = {"type": "additional_tools", "tools": [FUNCTION, {"type": "web_search"}]}
     floor = RouterScenario(channel("a", "m", provider="openai"))
     (target,) = floor.options(InferenceRequest("responses", "m", {"model": "m", "input": [{"role": "user"}, item]}))
-    assert target.left_out == ("tools.web_search",)
+    assert target.left_out_tools == ("tools.web_search",)
     item["tools"] = [FUNCTION]
     assert floor.options(InferenceRequest("responses", "m", {"model": "m", "input": [item]}))
