@@ -137,7 +137,10 @@ class StreamState:
         return b"\n" in data or b"\r" in data
 
     def read(self, data: bytes) -> None:
-        """Process ``data`` like ``feed``. A thread may call this while nothing else uses the transform."""
+        """Process ``data`` like ``feed``; ``write`` then returns the output.
+
+        A thread may call this while nothing else uses the transform.
+        """
         self._unwritten_output = self.feed(data)
 
     def write(self) -> bytes:
@@ -307,9 +310,10 @@ class StreamSerializer(Protocol):
     """Writes events as one format's stream."""
 
     def write(self, event: Event) -> bytes:
-        """Return the bytes of ``event``; empty if the format cannot express it. ``StreamEnd`` becomes the end mark.
+        """Return the bytes of ``event``. ``StreamEnd`` becomes the end mark.
 
-        A ``StreamError`` gives no bytes: the proxy writes that error. Raises ``ProviderBadResponse`` if too much would
+        The bytes are empty if the format cannot express the event, or if it is written with a later event. A
+        ``StreamError`` gives no bytes: the proxy writes that error. Raises ``ProviderBadResponse`` if too much would
         have to be buffered.
         """
         ...

@@ -172,7 +172,10 @@ def parse_chunk(payload: bytes) -> dict[str, Any] | None:
 
 
 def parse_choice(choice: dict[str, Any], param: str) -> str:
-    """Return the text of a choice from its delta, message or ``text``, with reasoning and tool calls, each once."""
+    """Return the text of a choice, from its field ``param`` (delta or message) or its field ``text``.
+
+    Reasoning and tool calls are included. A text that is in several fields counts once.
+    """
     delta = choice.get(param)
     if not isinstance(delta, dict):
         delta = {}

@@ -1,7 +1,7 @@
 """The common chat model, the intermediate form between chat API formats.
 
 A request is a ``ChatRequest``; an answer, streamed or not, is a sequence of events. If client and provider use the same
-format, the bytes pass through instead. Features of a format that have no place in the model are lost in translation.
+format, the bytes pass through instead. A feature without a place in the model is rejected, dropped or written as text.
 """
 
 from collections.abc import Mapping

@@ -91,7 +91,9 @@ class ValidChat:
 
 
 def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str, longest_answer: int = 0) -> ValidChat:
-    """Convert ``request`` into one that ``rules`` allow. Raises ``InvalidRequest`` if a loss would alter the answer.
+    """Convert ``request`` into one that ``rules`` allow.
+
+    Raises ``InvalidRequest`` for a blank stop sequence or a final assistant message if ``rules`` do not allow it.
 
     ``longest_answer`` is the configured limit of the model's answers, in tokens; 0 for that of the gateway's table.
     """
@@ -130,7 +132,7 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str, longest_
 
 
 def find_losses(request: chat.ChatRequest, rules: ChatRules) -> int:
-    """Count the requested features that ``rules`` drop, or that are only described to the model in words."""
+    """Count the requested features that ``rules`` drop, or replace by a tool or by words to the model."""
     response_format = request.format
     is_worded = response_format is not None and response_format.kind == "schema" and rules.schemas != "native"
     has_free_schema = rules.schemas == "without_tools" and not request.tools
@@ -194,10 +196,10 @@ def _replace_media(
 
 
 def _end_with_user(messages: list[chat.Message], original_messages: Sequence[chat.Message]) -> list[chat.Message]:
-    """Make the user's turn the last one, unless it is a system message or the client requests the rest of an answer.
+    """Make the user's turn the last one, except after a system message or an answer that the client wants continued.
 
-    A blank last user message is replaced, because formats drop blank texts. A last tool call without a result has
-    already become text, and no model should continue that text.
+    A blank last user message after an answer is replaced, because formats drop blank texts. A last tool call without a
+    result has already become text, and no model should continue that text.
     """
     if not messages:
         return messages

@@ -187,8 +187,9 @@ def parse_provider_error(
 ) -> errors.ProviderError:
     """Convert a provider's unsuccessful answer (not 2xx) into an error.
 
-    The error keeps the provider's status only for mistakes of the client and for rate limits, not for failures of the
-    provider (5xx, a redirect) or of the gateway's account (401, 402, 403, no credit).
+    The error keeps the provider's status only for mistakes of the client, for rate limits and for a missing feature
+    (501), not for other failures of the provider (5xx, a redirect) or of the gateway's account (401, 402, 403, no
+    credit).
 
     ``secrets`` are masked in the provider's message. ``path`` is the requested path below the channel's base URL, to
     recognize a 404 about a missing path instead of a missing model.
@@ -299,7 +300,7 @@ def _parse_date(text: str) -> datetime:
 def parse_retry_after(value: str | None, now_s: float) -> float | None:
     """Parse ``Retry-After`` (RFC 9110, 10.2.3: seconds or a date) into seconds from ``now_s``, at most a day.
 
-    Return None if the header is missing, negative, past or invalid.
+    Returns None if the header is missing or invalid, or its time is not in the future.
     """
     if value is None:
         return None

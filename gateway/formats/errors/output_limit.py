@@ -70,7 +70,10 @@ def _lower_fields(body: Body, names: Collection[str], limit: int) -> bool:
 
 
 def _lower_budget(body: Body, limit: int) -> bool:
-    """Lower Anthropic's thinking budget below the limit, as its API requires; return whether it changed."""
+    """Lower Anthropic's thinking budget if it is not below ``limit``, as the API requires; return whether it changed.
+
+    The new budget is half of ``limit``, but at least the API's minimum.
+    """
     thinking = as_object(body.get("thinking"))
     budget = thinking.get("budget_tokens")
     if type(budget) is not int or budget < limit:

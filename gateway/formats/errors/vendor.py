@@ -149,8 +149,8 @@ def _find_status(code: str | None) -> int | None:
 def _wrap_value(value: object, status: int) -> bytes | None:
     """Wrap an error's code and message in an ``error`` object; None if there is no message.
 
-    An ``error`` object that exists gets the message of the upstream provider; None if it names none. A message that
-    only repeats the status phrase does not count: the requested path is more informative.
+    In an ``error`` object that has a message, the upstream provider's message is appended; None if there is no such
+    message. A message that only repeats the status phrase does not count: the requested path is more informative.
     """
     if isinstance(value, str):
         return _build_error_body(None, value, status)

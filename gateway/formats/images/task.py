@@ -110,7 +110,7 @@ def parse_image(url: object) -> Image:
 def build_images(items: Sequence[Image], count: int) -> Images:
     """Return the first ``count`` images, with a usage of all ``items``.
 
-    Raises ``ProviderBadResponse`` for fewer items.
+    Raises ``ProviderBadResponse`` if there are fewer than ``count``.
     """
     if len(items) < count:
         raise ProviderBadResponse(f"The provider made {len(items)} of {count} images")

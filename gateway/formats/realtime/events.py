@@ -458,7 +458,10 @@ class RealtimeConversation:
         )
 
     def note_client(self, event: Event) -> None:
-        """Count the content of a client event. Deleted audio stays counted: a response may have read it."""
+        """Count the content of a client event, and apply the session's settings in it.
+
+        Deleted audio stays counted: a response may have read it.
+        """
         match event.get("type"):
             case "input_audio_buffer.append":
                 self._sound_tokens += _count_audio(

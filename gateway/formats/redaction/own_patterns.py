@@ -47,7 +47,7 @@ class OwnPattern:
     first_char: str
 
     def find(self, text: str, work: Work) -> Iterator[tuple[int, int]]:
-        """Yield the parts of ``text`` that match. Raises ``TooMuchWorkError``."""
+        """Yield the span of each match in ``text``. Raises ``TooMuchWorkError``."""
         for first in range(0, len(text), _WINDOW_CHARS):
             end = first + _WINDOW_CHARS
             stop = min(end + self.max_chars, len(text))
@@ -91,7 +91,11 @@ def _find_first_char(pattern: re.Pattern[str], operations: Iterable[tuple[Any, A
 
 @frozen
 class _Size:
-    """In how many ways a part can match at one position, its shortest and longest match, and the steps of all ways."""
+    """How a part of a pattern can match at one position: in how many ways, how short and how long.
+
+    Attributes:
+        steps: the steps to try all ways.
+    """
 
     choices: int = 1
     min_chars: int = 0

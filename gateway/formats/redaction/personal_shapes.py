@@ -57,7 +57,7 @@ _IPV6_CLASSES = (b"::", b":0:", b":00:", b":000:", b":0000:")
 
 
 def find_cards(text: str, work: Work) -> Iterator[Span]:
-    """Yield the card numbers in ``text``. Other numbers may stand beside them: ``4111 1111 1111 1111 12/29``."""
+    """Yield the span of each card number in ``text``. Other numbers may be beside it: ``4111 1111 1111 1111 12/29``."""
     found_to = 0
     for match in _search(_CARD, _may_have_card, text, work):
         if match.start() >= found_to:
@@ -101,7 +101,7 @@ def is_card(digits: str) -> bool:
 
 
 def find_ibans(text: str, work: Work) -> Iterator[Span]:
-    """Yield the IBANs in ``text`` that have the right check digits (ISO 13616)."""
+    """Yield the span of each IBAN in ``text`` with the right check digits (ISO 13616)."""
     found_to = 0
     for match in _search(_IBAN, _may_have_iban, text, work):
         if match.start() >= found_to:
@@ -125,7 +125,7 @@ def _find_iban_end(text: str, start: int, stop: int) -> int:
 
 
 def find_mails(text: str, work: Work) -> Iterator[Span]:
-    """Yield the mail addresses in ``text``."""
+    """Yield the span of each mail address in ``text``."""
     at = text.find("@")
     while at >= 0:
         end = at + 1
@@ -139,12 +139,12 @@ def find_mails(text: str, work: Work) -> Iterator[Span]:
 
 
 def find_phones(text: str, work: Work) -> Iterator[Span]:
-    """Yield the phone numbers in ``text`` that begin with '+' and a country code (E.164)."""
+    """Yield the span of each phone number in ``text`` that begins with '+' and a country code (E.164)."""
     return (match.span() for match in _search(_PHONE, _may_have_phone, text, work))
 
 
 def find_ips(text: str, work: Work) -> Iterator[Span]:
-    """Yield the IP addresses in ``text``."""
+    """Yield the span of each IP address in ``text``, first those of IPv4."""
     for match in _search(_IPV4, _may_have_ipv4, text, work):
         if _is_address(IPv4Address, match[0]):
             yield match.span()

@@ -170,7 +170,7 @@ class Redactor:
 
 
 def _find_shapes(text: str, work: Work) -> Iterator[tuple[int, int]]:
-    """Yield the secrets of known shapes in ``text``. No shape is tried twice at the same characters."""
+    """Yield the span of each secret of a known shape in ``text``. No shape is tried twice at the same characters."""
     _, shapes, _ = _open_search()
     tried_to: dict[int, int] = {}
     for number, start in _find_anchors(text):

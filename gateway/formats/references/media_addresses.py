@@ -72,7 +72,7 @@ class MediaAddress:
             self._holder["source"] = {"type": "base64", "media_type": media_type, "data": data}
 
     def leave_out(self) -> str | None:
-        """Replace the part by a placeholder text and return its type; None if no text is allowed in its place."""
+        """Replace the part by a placeholder text and return its former type; None if no text may take its place."""
         kind = "fileData" if self._key == "fileData" else self._part.get("type")
         if kind != "fileData" and kind not in _TEXT_TYPES_BY_KIND:
             return None

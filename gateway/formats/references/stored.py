@@ -1,4 +1,6 @@
-"""Find ids of resources stored at a provider in a request: items, files, containers, caches, prompts, voices.
+"""Find ids of resources stored at a provider: items, files, containers, caches, prompts and voices.
+
+``list_stored_references`` finds those that a request names, ``list_created_ids`` those that an answer has created.
 
 The provider knows only the gateway's key, not the gateway's accounts, and accepts every id it has issued. The gateway
 must therefore check who owns the resource.

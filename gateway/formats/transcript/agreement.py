@@ -28,7 +28,8 @@ class Agreement:
 
     Attributes:
         words_ppm: the words that both have, in parts per million of all words; 0 if they have none in common. The order
-            of the words does not count, the words of tool calls do.
+            of the words does not count, the words of tool calls do. If neither answer has words: a million if text and
+            tools are equal, else 0.
         parts: what is equal in both: ``text``, apart from case and spaces; ``tools``, the calls with their arguments in
             any order, also if there are none; ``finish``, why the answers ended.
     """

@@ -23,7 +23,7 @@ class ToolCall:
 
 @frozen
 class ShownMessage:
-    """One message. ``role`` is the format's own word: system, user, assistant, tool, model."""
+    """One message. ``role`` is the format's own word (system, user, assistant, tool, model), or the type of an item."""
 
     role: str
     text: str

@@ -23,7 +23,10 @@ _UNFINISHED_FIELDS: dict[str, Any] = {"content": [], "stop_reason": None, "stop_
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return an unstreamed message as a stream, end mark included, and its usage. Raises ``ProviderError``."""
+    """Return an unstreamed message as a stream, end mark included, and its usage; record its container.
+
+    Raises ``ProviderError``.
+    """
     value = parse_message(raw, secrets)
     record_container(value, inference)
     message_usage = parse_message_usage(value, inference)

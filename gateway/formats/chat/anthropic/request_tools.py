@@ -148,7 +148,7 @@ def get_text(fields: Any, name: str, param: str) -> str:
 
 
 def find_text(fields: Body, name: str) -> str | None:
-    """Return the string in the field ``name``; None if it is missing or empty."""
+    """Return the string in the field ``name``; None if the field is missing, empty or not a string."""
     value = fields.get(name)
     return value if isinstance(value, str) and value else None
 

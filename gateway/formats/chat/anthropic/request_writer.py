@@ -83,7 +83,7 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
 
 
 def _split_system(request: chat.ChatRequest) -> tuple[list[Block], list[Body]]:
-    """Build ``system`` and ``messages``. A final system message becomes a user message if it follows no user message.
+    """Build ``system`` and ``messages``. A final system message becomes the user's unless it follows a user message.
 
     Raises ``InvalidRequest`` if no message is left.
     """

@@ -186,7 +186,7 @@ def build_finish(finished: chat.ChoiceFinished | None, *, calls_tools: bool) -> 
 def parse_tool(block: chat.Json, index: int, message_id: str) -> chat.ToolCallStart:
     """Parse the start of a ``tool_use`` block, the message's tool call number ``index``, counted from 0.
 
-    ``message_id`` is used in a missing call id. Raises ``ProviderBadResponse`` if the tool's name is missing.
+    A missing call id is made from ``message_id``. Raises ``ProviderBadResponse`` if the tool's name is missing.
     """
     name = block.get("name")
     if not isinstance(name, str) or not name:
@@ -196,7 +196,10 @@ def parse_tool(block: chat.Json, index: int, message_id: str) -> chat.ToolCallSt
 
 
 def parse_arguments(block: chat.Json) -> str:
-    """Return a ``tool_use`` block's input as JSON text, "{}" if it has none. Raises ``ProviderBadResponse``."""
+    """Return a ``tool_use`` block's input as JSON text, "{}" if it has none.
+
+    Raises ``ProviderBadResponse`` if the input is nested too deeply.
+    """
     value = block.get("input")
     try:
         return exact_json.dumps(value if isinstance(value, dict) else {}).decode()
@@ -226,7 +229,7 @@ def parse_text_block(block: chat.Json) -> list[chat.Event]:
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[chat.Event]:
     """Parse an unstreamed message into events, ``StreamEnd`` included. Raises ``ProviderError``.
 
-    ``answer_id`` is used in missing tool call ids if the message has no id.
+    Missing tool call ids are made from the message's id, or from ``answer_id`` if the message has none.
     """
     value = parse_message(raw, secrets)
     message_id = read_text(value, "id")
@@ -267,7 +270,7 @@ def record_container(message: Mapping[str, Any], inference: InferenceRequest) ->
 
 
 def parse_message_usage(value: Mapping[str, Any], inference: InferenceRequest) -> Usage:
-    """Return the reported usage of a parsed message, else an estimate."""
+    """Return the usage of a parsed message. Missing counts are estimated, and counts of 0 if it has content."""
     content = value["content"]
     usage = parse_usage(value.get("usage")) or Usage(source="estimate")
     if not content and usage.source == "upstream":

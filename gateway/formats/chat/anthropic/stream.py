@@ -231,7 +231,7 @@ class MessagesStreamParser:
         return []
 
     def _close_block(self, index: int) -> list[chat.Event]:
-        """Close a block and return its last event: the arguments of a tool call without deltas, or a signature."""
+        """Close a block. Return its last event, if any: the arguments of a tool call without deltas, or a signature."""
         block = self._open_blocks.pop(index, None)
         if block is None:
             return []

@@ -126,7 +126,7 @@ def _build_top_k_fields(top_k: int, model: str) -> Body:
 
 
 def _build_tools(request: chat.ChatRequest, message: Body, writer: BlockWriter) -> Body:
-    """Build ``toolConfig``, which the API also requires if only earlier turns used tools."""
+    """Build ``toolConfig``, which the API also requires if only earlier turns used tools; empty without tools."""
     tools: list[Body] = []
     for tool in as_list(message.get("tools")):
         tools += [_build_tool(tool), *build_cache_point(tool, is_allowed=writer.takes_cache_points)]

@@ -75,7 +75,7 @@ def parse_finish(reason: object, *, calls_tools: bool) -> chat.ChoiceFinished:
 def parse_tool(tool_use: chat.Json, index: int, answer_id: str) -> chat.ToolCallStart:
     """Parse the start of the answer's tool call number ``index``, counted from 0.
 
-    ``answer_id`` is used in a missing call id. Raises ``ProviderBadResponse`` if the tool's name is missing.
+    A missing call id is made from ``answer_id``. Raises ``ProviderBadResponse`` if the tool's name is missing.
     """
     name = as_text(tool_use.get("name"))
     if not name:
@@ -135,7 +135,10 @@ def _parse_block(block: chat.Json) -> list[chat.Event]:
 
 
 def _write_arguments(value: Any) -> str:
-    """Return the input of a tool call as JSON text, "{}" if it has none. Raises ``ProviderBadResponse``."""
+    """Return the input of a tool call as JSON text, "{}" if it is missing or not an object.
+
+    Raises ``ProviderBadResponse`` if the input is nested too deeply.
+    """
     try:
         return exact_json.dumps(value if isinstance(value, dict) else {}).decode()
     except orjson.JSONEncodeError:  # nested too deeply

@@ -68,7 +68,10 @@ def takes_prefill(model: str) -> bool:
 
 
 def build_config(request: ChatRequest, model: str) -> dict[str, Any]:
-    """Build the ``generationConfig``, empty if nothing is set. Raises ``InvalidRequest``."""
+    """Build the ``generationConfig``, empty if nothing is set.
+
+    Raises ``InvalidRequest`` for too many stop sequences, and for a schema that is nested too deeply.
+    """
     if len(request.stop) > MAX_STOP_SEQUENCES:
         raise InvalidRequest(f"Gemini takes at most {MAX_STOP_SEQUENCES} stop sequences", param="stop")
     fields = {

@@ -165,7 +165,8 @@ class _CallHistory:
         """Close the call that ``response`` answers, and return the call's id.
 
         It is the call with the id of ``response``; if the response has no id, the first open call of its function.
-        A response without a matching call gets a new id. ``valid_chat.py`` converts such a response into text.
+        If no call matches, the response's own id is returned, or a new one. ``valid_chat.py`` converts such a response
+        into text.
         """
         given_id = response.get("id")
         for index, (call_id, name) in enumerate(self.open_calls):

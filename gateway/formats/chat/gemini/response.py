@@ -266,7 +266,7 @@ class _AnswerReader:
     def _find_reason(self, candidate: _Candidate) -> chat.Reason:
         """Convert the finish reason. An unknown reason counts as ``STOP`` if the candidate has content.
 
-        Raises ``ProviderBadResponse`` if the model has failed.
+        Raises ``ProviderBadResponse`` if a candidate with an unknown reason has no content.
         """
         reason = candidate.reason or "STOP"
         if reason in _FILTER_REASONS:
@@ -396,7 +396,7 @@ def _parse_signature(signature: str, index: int, candidate: _Candidate) -> Itera
 
 
 def _parse_image(part: Mapping[str, Any], index: int) -> Iterator[chat.Event]:
-    """Yield an image. Audio and other data are dropped, because a chat answer cannot hold them."""
+    """Yield the image of a part, if it has one. Audio and other data are dropped: a chat answer cannot hold them."""
     blob = part.get("inlineData")
     if not isinstance(blob, dict):
         return

@@ -253,8 +253,8 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
 def _append_part(parts: list[Json], part: Json) -> None:
     """Append a part, or extend the last one.
 
-    A text extends the last part if both are reasoning or neither is, and a signature if the last part is reasoning. The
-    pieces of a text are kept as a list until ``_close_part``.
+    A text extends the last part if both are reasoning or neither is. A signature is added to the last part if that is
+    reasoning. The pieces of a text are kept as a list until ``_close_part``.
     """
     last_part = parts[-1] if parts else None
     if last_part is None or "thoughtSignature" in last_part or "inlineData" in last_part or "inlineData" in part:

@@ -57,7 +57,10 @@ def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
-    """Return ``usage`` with the searches listed in an answer or in its last chunk."""
+    """Return ``usage`` with the searches to charge for an answer, which may be a stream's last chunk with searches.
+
+    Before Gemini 3, all searches of a prompt count as one.
+    """
     query_count = 0
     for candidate in list_objects(answer.get("candidates")):
         search_queries = as_object(candidate.get("groundingMetadata")).get("webSearchQueries")

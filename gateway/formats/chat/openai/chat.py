@@ -375,7 +375,7 @@ class ChatPassthrough(PassthroughStream):
         return self._has_empty_chunk and not self.events and self.ended
 
     def finish(self) -> bytes:
-        """Return the remaining bytes, and a missing end mark if all choices have finished.
+        """Return the end mark if all choices have finished without one, or if it lacks its blank line; else no bytes.
 
         Raises ``ProviderBadResponse`` if the stream is incomplete.
         """

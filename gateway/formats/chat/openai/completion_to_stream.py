@@ -16,7 +16,10 @@ _CHUNK_FIELDS = frozenset({"choices", "usage"})
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return an unstreamed answer as a stream, end mark included, and its usage. Raises ``ProviderError``."""
+    """Return an unstreamed answer as a stream, end mark included, and its usage. Raises ``ProviderError``.
+
+    Tool calls are repaired. The ids of generated audio are recorded in ``inference.made``.
+    """
     value = parse_answer_object(raw, secrets, exact=True)
     usage = parse_chat_answer(value, inference)
     shared_fields = {name: field for name, field in value.items() if name not in _CHUNK_FIELDS}
@@ -35,7 +38,9 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
 
 
 def _list_chunk_choices(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
-    """Return the contents of two chunks per choice. Choices are renumbered, because some servers index all with 0.
+    """Return two chunk choices for each choice: its content, and its finish reason.
+
+    Choices are renumbered, because some servers index all with 0.
 
     Raises ``ProviderBadResponse`` for a choice that is no object.
     """

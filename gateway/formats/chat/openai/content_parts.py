@@ -121,8 +121,8 @@ def parse_parts(content: str | Iterable[Any], param: str, role: str, adaptations
 def _parse_foreign(part: Body, param: str, role: str, adaptations: Adaptations) -> Sequence[Part] | None:
     """Convert a part that is not allowed here, or a file that only its provider can read.
 
-    In earlier turns and in answers, a part that cannot be converted becomes text. Return None if ``_parse_part`` has to
-    parse or reject the part.
+    In earlier turns, answers and tool results, a part that cannot be converted becomes text. Returns None if
+    ``_parse_part`` has to parse or reject the part.
     """
     kind = part.get("type")
     if not isinstance(kind, str):

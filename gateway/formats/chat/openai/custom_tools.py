@@ -83,6 +83,8 @@ class _OpenCall:
 class CustomCallSerializer(ChatStreamSerializer):
     """Writes events as a chat stream with custom tool calls.
 
+    ``write`` raises ``ProviderBadResponse`` if the inputs of an answer exceed ``MAX_INPUT_CHARS``.
+
     Args:
         names: the names of the custom tools.
     """

@@ -20,7 +20,10 @@ _JOINT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
 def join_choices(choices: list[Any]) -> list[Any]:
-    """Join the choices of an answer to a request for one choice; return them as they are if one has no message."""
+    """Join the choices of an answer to a request for one choice.
+
+    Returns ``choices`` itself if there is only one, or if one has no message.
+    """
     message_fields = [choice.get("message") for choice in list_objects(choices)]
     messages = list_objects(message_fields)
     if not 1 < len(choices) == len(messages):

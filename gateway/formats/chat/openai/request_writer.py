@@ -1,8 +1,8 @@
 """Build a chat body of the OpenAI API format from a ``ChatRequest``, for clients with another format.
 
 Forms that all vendors accept are preferred: for example, plain text is a string, not an array of parts. Dropped,
-because the format cannot express them: ``top_k``, cache control, signatures, encrypted reasoning, and images in
-assistant messages.
+because the format cannot express them: ``top_k``, cache control, signatures, signed or encrypted reasoning, and images
+in assistant messages.
 """
 
 import base64
@@ -53,7 +53,7 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> dict[s
 
 
 def _build_messages(messages: Iterable[chat.Message]) -> Iterator[JsonMessage]:
-    """Join consecutive messages of one role: many models' templates require alternating roles."""
+    """Yield the messages. Consecutive ones of one role are joined: many models' templates require alternating roles."""
     for role, role_messages in groupby(messages, key=lambda message: message.role):
         parts = tuple([part for message in role_messages for part in message.parts])
         if role == "user":
@@ -151,7 +151,7 @@ def _build_audio(media: chat.MediaPart) -> dict[str, Any]:
 def _build_file(media: chat.MediaPart) -> dict[str, Any]:
     """Build a file part with a data URL or a URL (OpenRouter: PDF inputs). Text files become text parts.
 
-    Raises ``InvalidRequest`` for a text file that is not UTF-8.
+    Raises ``InvalidRequest`` for a text file that is not UTF-8 in base64.
     """
     media_type = media.media_type or "application/pdf"
     if media.data is not None and media_type.startswith("text/"):

@@ -30,7 +30,7 @@ _DEFAULT_REASONING: Body = {"effort": None, "summary": None}
 
 
 def build_echo(body: Body, previous_id: str = "") -> bytes:
-    """Return the settings as JSON. Raises ``InvalidRequest``.
+    """Return the settings as JSON. Raises ``InvalidRequest`` if the tools are nested too deeply.
 
     ``previous_id`` is the id of the previous response; "" if there is none.
     """

@@ -43,7 +43,10 @@ def drop_gateway_items(items: Any) -> Any:
 
 
 def parse_reasoning(text: str, content: str) -> ReasoningPart | None:
-    """Build a reasoning part; None if the item has neither a text nor a signature or reasoning of another provider."""
+    """Build a reasoning part from an item's text and its ``encrypted_content``.
+
+    Returns None if there is no text, and the content is not one that the gateway built.
+    """
     if content.startswith(_REDACTED_PREFIX):
         return ReasoningPart(redacted_data=content.removeprefix(_REDACTED_PREFIX))
     if content.startswith(_SIGNED_PREFIX):

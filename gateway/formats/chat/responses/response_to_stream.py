@@ -23,7 +23,7 @@ _UNFINISHED_FIELDS: Item = {"output": [], "usage": None, "incomplete_details": N
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an unstreamed response into events. Return the events and the usage.
+    """Return an unstreamed response as a stream, and its usage; record the ids of what the response created.
 
     A response that continues in the background gets only its first events. Raises the error of a failed response, and
     ``ProviderBadResponse``.

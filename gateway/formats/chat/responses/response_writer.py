@@ -54,6 +54,9 @@ class _Item:
 class ResponseStreamSerializer:
     """Writes events as a stream of the Responses API.
 
+    At the end, the whole response is passed to ``inference.keep`` if that is set. ``write`` raises
+    ``ProviderBadResponse`` if the texts exceed ``MAX_ANSWER_CHARS``.
+
     Attributes:
         chars: number of characters in all texts so far.
     """
