@@ -102,7 +102,10 @@ def parse_rerank_answer(raw: bytes, inference: InferenceRequest, secrets: Secret
 
 
 def parse_data_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return an answer with the list in ``data`` in the common format, and its usage. Raises ``ProviderError``."""
+    """Convert an answer that has ``data`` in place of ``results`` into the common format; return it with its usage.
+
+    Raises ``ProviderError``.
+    """
     value = parse_answer_object(raw, secrets)
     if "results" not in value:
         value["results"] = value.pop("data", None)

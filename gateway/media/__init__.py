@@ -1,1 +1,1 @@
-"""Images and audio, and the files in which they are stored."""
+"""Media of requests and answers: images, audio, clients' files; and the filter of forbidden words in prompts."""

@@ -132,7 +132,7 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str, longest_
 
 
 def find_losses(request: chat.ChatRequest, rules: ChatRules) -> int:
-    """Count the requested features that ``rules`` drop, or replace by a tool or by words to the model."""
+    """Count the requested features that ``rules`` drop, or replace by a tool or by a sentence to the model."""
     response_format = request.format
     is_worded = response_format is not None and response_format.kind == "schema" and rules.schemas != "native"
     has_free_schema = rules.schemas == "without_tools" and not request.tools

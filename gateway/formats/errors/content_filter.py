@@ -1,4 +1,4 @@
-"""Recognize content filter errors: each vendor reports differently that it blocked an image or a prompt.
+"""Recognize content filter errors: each vendor reports differently that it blocked a prompt, an image or a video.
 
 Sources:
     OpenAI      ``moderation_blocked`` and "safety system": openai/codex and LibreChat issue threads quote the answers

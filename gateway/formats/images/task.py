@@ -40,6 +40,7 @@ class ImageTask:
 
     Attributes:
         host: the vendor's server that has the task; None for the channel's own server.
+        ended: whether the task has ended, and cannot be cancelled any more; set by the backend.
     """
 
     __slots__ = ("_id", "_invalid_poll_count", "_path_prefix", "_wait_s", "ended", "host")

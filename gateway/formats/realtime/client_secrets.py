@@ -76,7 +76,7 @@ def _check_settings(session: Body, prefix: str) -> None:
 
 
 def build_secret_answer(secret_request: SecretRequest, secret: str, expires_s: int, session_id: str) -> Body:
-    """Build the answer with the secret and the session's settings."""
+    """Build the answer with the secret and the session's settings. The secret expires at ``expires_s`` (Unix time)."""
     session = {
         **({} if secret_request.is_flat else {"type": "realtime"}),
         **{name: value for name, value in secret_request.session.items() if name not in _NON_SETTING_FIELDS},

@@ -156,7 +156,10 @@ def check_model(model: object) -> bool:
 
 
 def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
-    """Estimate the usage of a transcript of ``audio_tokens``, for a provider that does not report usage."""
+    """Estimate the usage of the transcript in ``event``, for a provider that does not report usage.
+
+    ``audio_tokens`` is the number of tokens of the audio.
+    """
     text = event.get("transcript")
     output_tokens = estimate_tokens(len(text)) if isinstance(text, str) else 0
     details = UsageDetails(audio_input=audio_tokens) if audio_tokens else None

@@ -19,7 +19,7 @@ EVENT_STREAM = "text/event-stream"
 
 
 def redact_part(part: BodyPart, redactor: Redactor, max_bytes: int, *, keeps_media: bool = False) -> BodyPart:
-    """Return a body as it may be kept: redacted, without media, and cut to ``max_bytes``.
+    """Return a body as it may be kept: redacted, without media unless ``keeps_media``, and cut to ``max_bytes``.
 
     Raises ``TooMuchWorkError`` if the body may not be kept, since its redaction would take too long.
     """

@@ -1,11 +1,13 @@
 r"""The first pass over a body: proves, for most bodies, that their redaction would change nothing.
 
 The full redaction searches each value of JSON by itself, which takes most of the time. Without an escape, every value
-and every name is a part of the raw text, between two quotes; with escapes, of the text that is resolved once; a value
-of JSON in a text of JSON, of what is resolved twice; and so on. No pattern needs more than the value and its quotes.
-Therefore nothing can be found in any value if nothing is found in these few texts, and if they have nothing that the
-full redaction recognizes by other signs than its characters: by the name of its field, by its size, or by the lines
-beside it.
+and every name is a part of the raw text, between two quotes. With escapes, they are parts of the text whose escapes are
+resolved once; those of JSON in a text of JSON are parts of the text whose escapes are resolved twice, and so on. No
+pattern needs more than the value and its quotes. Therefore a search of these few texts finds something if a search of
+each value would.
+
+The full redaction also recognizes things by other signs than their characters: by the name of the field, by their size,
+or by the lines beside them. A text that may have such things is not proved.
 """
 
 import re

@@ -16,7 +16,7 @@ _WINDOW_CHARS = 32 * 1024
 """A search is one call into C, which holds the interpreter's lock: a long text is searched in windows."""
 _OVERLAP_CHARS = 128
 _STEPS_PER_CANDIDATE = 4 * STEPS_PER_TRY
-"""Check digits are computed in Python."""
+"""Steps of one candidate. It counts as several tries of a pattern, because check digits are computed in Python."""
 _CARD = re.compile(r"[2-6](?<!\d[2-6])(?<!\d\.[2-6])(?=((?:[ -]?\d){12,18}))")
 _CARD_LENGTHS = range(13, 20)
 _MAX_CARD_GROUPS = 8

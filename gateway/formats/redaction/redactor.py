@@ -40,7 +40,7 @@ class Redactor:
 
     Attributes:
         work: counts the steps of redacting the present body.
-        is_active: whether anything is replaced.
+        is_active: whether texts are searched for any kind of value or for patterns of the operator.
 
     Args:
         kinds: what is replaced.

@@ -1,4 +1,4 @@
-"""Measures how far two answers to the same request agree, in one API format of clients."""
+"""Measures how far two answers to the same request agree. Both must come from the same API format."""
 
 import re
 import unicodedata

@@ -10,7 +10,7 @@ MAX_PARTS = 10_000
 
 
 def list_objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list; empty if ``value`` is no list."""
+    """Return the objects among the first ``MAX_PARTS`` items of a list; empty if ``value`` is no list."""
     return [item for item in value[:MAX_PARTS] if isinstance(item, dict)] if isinstance(value, list) else []
 
 

@@ -76,7 +76,8 @@ class RunwayModel:
 
     Attributes:
         seconds: lengths of a video, the default first.
-        sizes: sizes of a video from text; empty if the model requires an image, which adds ``image_sizes``.
+        sizes: sizes of a video from text; empty if the model requires an image.
+        image_sizes: further sizes of a video that starts from an image.
         extra_fields: the supported fields of ``_EXTRA_FIELDS``.
     """
 
@@ -164,9 +165,9 @@ class RunwayVideoBackend(VideoBackend):
         )
 
     def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """Parse the task's state. The first word of a dotted failure code names the party at fault.
+        """Parse the task's state.
 
-        Raises ``ProviderBadResponse`` for an answer without a state.
+        Raises ``ProviderBadResponse`` for an answer without a state, and for a task that succeeded without a video.
         """
         value = parse_object(raw)
         status = value.get("status")

@@ -160,7 +160,7 @@ def has_name(event: bytes) -> bool:
 
 
 def has_match(pattern: re.Pattern[bytes], literal: bytes, data: bytes) -> bool:
-    """Return whether ``pattern``, which begins with ``literal``, matches.
+    """Return whether ``pattern``, which begins with ``literal``, matches anywhere in ``data``.
 
     A regular expression alone would take ten times as long for megabytes, and block all threads meanwhile.
     """

@@ -1,8 +1,8 @@
 """Build a request in Anthropic's format (``MessageCreateParams``) from the common chat model.
 
 Fields that Anthropic's own OpenAI compatibility layer ignores ("OpenAI SDK compatibility": ``seed``, penalties,
-``logit_bias``) are ignored here too. Other fields that the format cannot express are rejected, and the gateway may try
-another channel.
+``logit_bias``) are ignored here too. Other fields that the format cannot express are rejected, unless ``valid_chat.py``
+has dropped them before. After a rejection the gateway may try another channel.
 """
 
 import re

@@ -57,7 +57,7 @@ def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
-    """Return ``usage`` with the searches to charge for an answer, which may be a stream's last chunk with searches.
+    """Return ``usage`` with the number of searches to charge, as listed in ``answer``: a whole answer or a chunk.
 
     Before Gemini 3, all searches of a prompt count as one.
     """

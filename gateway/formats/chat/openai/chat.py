@@ -103,7 +103,7 @@ _TEXT_PARTS = frozenset({"text", "refusal"})
 _CONTAINERS = (list, dict)
 
 Size = tuple[int, int]
-"""Characters of text, and an upper bound of their tokens."""
+"""Number of text characters, and an upper bound of the tokens, media included."""
 
 
 def parse_chat_inference(body: Body) -> InferenceRequest:

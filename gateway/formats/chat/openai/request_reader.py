@@ -8,11 +8,10 @@ call (Google: thought signatures).
 Rejected, because the answer would not be what was requested: ``logit_bias``, ``moderation``, ``web_search_options``,
 audio among ``modalities``, ``functions``, ``function_call``, a vendor-executed tool that must be called, uploaded files
 of this turn, and a ``service_tier`` other than the standard one. Left out and reported (``adapted``): vendor-executed
-tools that are only offered. Dropped, because the answer is
-valid without them: ``audio`` (unless requested), ``metadata``, ``prediction`` (it only makes an answer faster),
-``store``, ``verbosity`` (it only tunes an answer), ``prompt_cache_*``, ``stream_options``, ``reasoning.exclude``, a
-message's ``name``, and every field that OpenAI does not document. ``tests/formats/chat/test_request_fields.py`` has
-all of this as a table.
+tools that are only offered. Dropped, because the answer is valid without them: ``audio`` (unless requested),
+``metadata``, ``prediction`` (it only makes an answer faster), ``store``, ``verbosity`` (it only tunes an answer),
+``prompt_cache_*``, ``stream_options``, ``reasoning.exclude``, a message's ``name``, and every field that OpenAI does
+not document. ``tests/formats/chat/test_request_fields.py`` has all of this as a table.
 """
 
 from collections.abc import Container, Iterator

@@ -207,7 +207,10 @@ def parse_response(raw: bytes, secrets: errors.Secrets = ()) -> dict[str, Any]:
 
 
 def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest) -> Usage:
-    """Return the reported usage, else an estimate: for an unfinished response, all of its reserved output."""
+    """Return the usage of a whole response. Counts that are missing, or 0 although it has output, are estimated.
+
+    For an unfinished response the estimate is all of its reserved output.
+    """
     usage = attach_details(parse_usage_object(answer.get("usage")) or Usage(source="estimate"), _find_details(answer))
     if not answer.get("output") and usage.source == "upstream":
         return usage
