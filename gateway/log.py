@@ -40,7 +40,7 @@ _TINTS = {"debug": "\x1b[32m", "info": "\x1b[32m", "warning": "\x1b[33m", "error
 
 
 def drop_unknown(event: MutableMapping[str, Any]) -> None:
-    """Remove the fields that are not in ``ALLOWED_FIELDS``, of which there must be one, and name them in ``reason``."""
+    """Remove the fields that are not in ``ALLOWED_FIELDS`` and name them in ``reason``; call only if there are any."""
     unknown = event.keys() - ALLOWED_FIELDS
     for name in unknown:
         del event[name]

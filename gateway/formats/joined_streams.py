@@ -33,9 +33,10 @@ class _Ambiguous(Exception):
 
 
 def join_stream(stream: bytes, operation: Operation, usage: Usage) -> bytes | None:
-    """Return the JSON answer; None for a stream that is incomplete, ambiguous, failed, or of an unsupported operation.
+    """Return the JSON answer; None for a stream that is ambiguous, failed, without an answer, or of another operation.
 
-    ``usage`` is added if the stream has none, because its client did not request it. Raises ``JSONDecodeError``,
+    ``stream`` must be complete: with chats and Gemini's API, a part of a stream gives a part of the answer. ``usage``
+    is added if the stream has none, because its client did not request it. Raises ``JSONDecodeError``,
     ``JSONEncodeError``, ``EventTooLong``.
     """
     join = _JOINERS.get(operation)

@@ -13,7 +13,7 @@ from gateway.frozen import frozen, quick_frozen
 
 EVENT_STREAM = "text/event-stream"
 TOO_DEEP_TEXT = "The provider's answer is nested too deeply to be passed on"
-"""orjson reads JSON nested up to 1024 levels deep, but writes only up to 254 levels."""
+"""The message for an answer that orjson can read (up to 1024 levels) but not write (up to 254 levels)."""
 
 
 @quick_frozen

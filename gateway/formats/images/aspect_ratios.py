@@ -13,7 +13,7 @@ from gateway.frozen import frozen
 Ratios = Mapping[str, tuple[int, int]]
 
 DEFAULT_TIER = "1K"
-"""The tier used if the client requests no size."""
+"""The tier that a model uses if the request names none."""
 
 
 @frozen

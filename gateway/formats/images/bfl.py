@@ -39,7 +39,7 @@ from gateway.frozen import frozen
 
 RESULT_PATH = "/get_result?id="
 DOMAIN = ".bfl.ai"
-"""The suffix of the vendor's host names. The key is sent only to servers with this suffix."""
+"""The suffix of the vendor's host names. A server that an answer names is used only if its name has this suffix."""
 _FIRST_WAIT_S = 0.5
 _BLOCKED_STATES = ("Request Moderated", "Content Moderated")
 _MODEL_PATTERN = re.compile(r"flux-[a-z0-9.-]{1,60}\Z", re.ASCII)

@@ -188,7 +188,10 @@ class KlingVideoBackend(VideoBackend):
         return _parse_task(task, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
-        """Return the video's URL, which is public and valid for thirty days; None for another variant."""
+        """Return the video's URL, which is public and valid for thirty days.
+
+        Returns None for another variant, and for a task without a clue.
+        """
         return ContentLocation(url=task.clue) if variant == "video" and task.clue is not None else None
 
 

@@ -169,7 +169,10 @@ class OpenAiVideoBackend(VideoBackend):
 
 
 def _parse_safe_fields(extra_fields: Body) -> Body:
-    """Return the fields that are set. Raises ``InvalidRequest`` for other fields than ``SAFE_FIELDS``."""
+    """Return the fields that are set.
+
+    Raises ``InvalidRequest`` for other fields than ``SAFE_FIELDS``, and for arrays and objects.
+    """
     fields = {name: value for name, value in extra_fields.items() if value is not None}
     for name, value in fields.items():
         if name not in SAFE_FIELDS or not isinstance(value, str | int | float):

@@ -293,8 +293,9 @@ class ResponsesPassthrough(PassthroughStream):
 
     Attributes:
         events: number of complete events with data so far, except those about the response itself.
-        ended: the response is complete, incomplete, cancelled, or failed after it began. Everything afterwards is
-            dropped, including the end mark of chat streams, which some servers add and no client needs.
+        ended: the response is complete, incomplete, cancelled, or failed after it began, or the end mark of chat
+            streams has come before any such event. Everything afterwards is dropped: some servers add that end mark
+            after the last event, and no client needs it.
     """
 
     __slots__ = ("_buffer", "_inference", "_usage")
