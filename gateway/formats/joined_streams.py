@@ -192,7 +192,7 @@ def _merge_candidate(joined: Body, candidate: Body) -> None:
 
 
 def _merge_grounding(joined: Body, fields: Body) -> None:
-    """Add the sources of a chunk, which has none or all so far: other fields refer to sources by their position.
+    """Add the sources of a chunk. It has none, or all sources so far: other fields refer to them by their position.
 
     Raises ``_Ambiguous`` if the earlier sources have changed.
     """

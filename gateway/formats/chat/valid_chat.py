@@ -327,7 +327,7 @@ def fit_arguments(arguments: str) -> str:
 
 
 def parse_arguments(arguments: str) -> dict[str, Any]:
-    """Parse arguments into an object; wrap anything else like ``fit_arguments``."""
+    """Parse arguments into an object. Blank ones become an empty object; others are wrapped as in ``fit_arguments``."""
     try:
         value = exact_json.load_arguments(arguments if arguments.strip() else "{}")
     except ValueError:

@@ -156,10 +156,7 @@ def check_model(model: object) -> bool:
 
 
 def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
-    """Estimate the usage of the transcript in ``event``, for a provider that does not report usage.
-
-    ``audio_tokens`` is the number of tokens of the audio.
-    """
+    """Estimate the usage of the transcript in ``event`` if the provider reports none, from the tokens of the audio."""
     text = event.get("transcript")
     output_tokens = estimate_tokens(len(text)) if isinstance(text, str) else 0
     details = UsageDetails(audio_input=audio_tokens) if audio_tokens else None
@@ -461,10 +458,7 @@ class RealtimeConversation:
         )
 
     def note_client(self, event: Event) -> None:
-        """Count the content of a client event, and apply the session's settings in it.
-
-        Deleted audio stays counted: a response may have read it.
-        """
+        """Count the content of a client event, and apply its settings. Deleted audio stays counted: it may be read."""
         match event.get("type"):
             case "input_audio_buffer.append":
                 self._sound_tokens += _count_audio(

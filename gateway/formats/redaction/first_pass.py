@@ -7,7 +7,7 @@ pattern needs more than the value and its quotes. Therefore a search of these fe
 each value would.
 
 The full redaction also recognizes things by other signs than their characters: by the name of the field, by their size,
-or by the lines beside them. A text that may have such things is not proved.
+or by the lines beside them. The first pass proves nothing for a text that may have such things.
 """
 
 import re

@@ -20,7 +20,7 @@ class Work:
     steps: int = 0
 
     def add(self, steps: int) -> None:
-        """Count ``steps``. Raises ``TooMuchWorkError``."""
+        """Count ``steps``. Raises ``TooMuchWorkError`` if there are more than ``limit`` now."""
         self.steps += steps
         if self.steps > self.limit:
             raise TooMuchWorkError

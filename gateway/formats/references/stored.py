@@ -89,7 +89,7 @@ class StoredReference:
 
 
 def list_stored_references(body: Body, *, items: bool = False) -> list[StoredReference]:
-    """List the ids of stored resources in ``body``, except ``previous_response_id``, which is looked up elsewhere.
+    """List the ids of stored resources in ``body``. The body's ``previous_response_id`` is looked up elsewhere.
 
     ``items`` says whether ``input`` has items of the Responses API.
     """

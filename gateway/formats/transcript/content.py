@@ -32,7 +32,7 @@ def read_arguments(value: Any) -> str:
 
 
 def join_content(content: Any) -> str:
-    """Return the texts of a content. A part without a text, such as an image, is named: ``[image_url]``."""
+    """Return the texts of a message's parts, one a line. A part without text is named by its type: ``[image_url]``."""
     return "\n".join(_list_texts(content))
 
 

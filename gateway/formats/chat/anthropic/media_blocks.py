@@ -35,7 +35,7 @@ def takes_media(part: MediaPart) -> bool:
 
 
 def _split_data_url(part: MediaPart) -> MediaPart:
-    """Return ``part`` with the content of its ``data:`` URL, which some clients put into ``data``.
+    """Return ``part`` with the content of its ``data:`` URL. Some clients put such a URL into ``data``.
 
     A part without such a URL is returned unchanged. Raises ``InvalidRequest`` if the URL has no base64.
     """

@@ -1,4 +1,4 @@
-"""Validate Messages requests in Anthropic's format, and compute an upper bound of their prompt tokens.
+"""Validate Messages requests and token counts in Anthropic's format; compute an upper bound of the prompt's tokens.
 
 Unknown fields and blocks pass: a provider of the same format may know them.
 """

@@ -1,4 +1,4 @@
-"""Parse the tools of a Messages body for a channel with another format.
+"""Parse the tools of a Messages body for a channel with another format; read fields of its blocks and tools.
 
 Anthropic defines some tools only by their type. Client tools of this kind become functions with the arguments that
 Anthropic documents (platform.claude.com/docs/en/agents-and-tools/tool-use/bash-tool, .../text-editor-tool,

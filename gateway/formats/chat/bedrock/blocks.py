@@ -16,8 +16,9 @@ Body = dict[str, Any]
 MAX_NAME_CHARS = 64
 """Maximum length of a tool's name and of a tool call id."""
 EMPTY_RESULT_TEXT = "(no output)"
-"""The text for an empty tool result. Some models reject an empty result; all reject a blank text, and a failure without
-text (pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122; NousResearch/hermes-agent, issue 55092).
+"""The text for an empty tool result. Some models reject an empty result. All models reject a blank text, and a failed
+result without a text (pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122;
+NousResearch/hermes-agent, issue 55092).
 """
 _MAX_DOCUMENT_NAME_CHARS = 150
 _FORBIDDEN_CHARS = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")

@@ -1,4 +1,4 @@
-"""Build Gemini's ``generationConfig``, with the reasoning options of each model family.
+"""Build Gemini's ``generationConfig``, and tell from a model's name which options and requests the model supports.
 
 Shapes: ai.google.dev/api/generate-content, ``GenerationConfig`` and ``ThinkingConfig``. Budgets and levels by model:
 ai.google.dev/gemini-api/docs/thinking and docs.cloud.google.com/gemini-enterprise-agent-platform/models/thinking.

@@ -1,4 +1,4 @@
-"""Build the bodies of Gemini's ``generateContent`` and ``countTokens`` from the common chat model.
+"""Build the bodies of Gemini's ``generateContent`` and ``countTokens`` from the common chat model; parse token counts.
 
 Files by address: ai.google.dev/gemini-api/docs/file-input-methods. Dropped: the user, cache control, ``strict`` of a
 tool, ``detail`` of an image, and the text of earlier reasoning. Gemini requires only the signatures of its own

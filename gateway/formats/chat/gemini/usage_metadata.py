@@ -19,7 +19,7 @@ _PRICED_BY_PROMPT_PREFIX = "gemini-2"
 
 
 def parse_usage_metadata(raw: object) -> UsageReport | None:
-    """Return the counts so far; None if the prompt's is missing or 0, or one is implausible.
+    """Return the counts so far; None if the prompt's count is missing or 0, or if any count is implausible.
 
     Gemini omits counts of 0.
     """

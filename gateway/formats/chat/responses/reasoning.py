@@ -45,7 +45,7 @@ def drop_gateway_items(items: Any) -> Any:
 def parse_reasoning(text: str, content: str) -> ReasoningPart | None:
     """Build a reasoning part from an item's text and its ``encrypted_content``.
 
-    Returns None if there is no text, and the content is not one that the gateway built.
+    Returns None if there is no text, and the content has no signature or reasoning that the gateway put there.
     """
     if content.startswith(_REDACTED_PREFIX):
         return ReasoningPart(redacted_data=content.removeprefix(_REDACTED_PREFIX))
