@@ -113,7 +113,10 @@ def _parse_error_type(value: object) -> str:
 
 
 def _find_images(message: Mapping[str, Any]) -> list[image_data.FoundImage]:
-    """Return the images of a message from the first field that has any: several fields may repeat the same images."""
+    """Return the images of a message from the first field that has any: several fields may repeat the same images.
+
+    Raises ``ProviderBadResponse`` for an invalid image.
+    """
     images = [image for item in as_list(message.get("images")) for image in _parse_image_part(item)]
     if images:
         return images

@@ -24,7 +24,10 @@ class OpenAiImageBackend(ImageBackend):
         self._count = 1
 
     def begin(self, count: int) -> ProviderRequest:
-        """Return the only request. ``n`` is omitted if ``count`` is 1 and the client did not set it."""
+        """Return the only request. ``n`` is omitted if ``count`` is 1 and the client did not set it.
+
+        Raises ``InvalidRequest`` for a field that sets the size under another name.
+        """
         self._count = count
         if OPERATIONS[self._inference.operation].edits:
             form = build_edits_form(self._inference, self._model, needs_shape=self._needs_shape)

@@ -161,7 +161,10 @@ class Redactor:
                 yield start, end, own_pattern.name
 
     def _list_escaped_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Yield what is found in ``text`` with its escapes resolved, at its place in ``text``."""
+        """Yield what is found in ``text`` with its escapes resolved, at its place in ``text``.
+
+        Raises ``TooMuchWorkError``.
+        """
         for levels in resolve_levels(text, self.work):
             for start, end, name in self._list_spans(levels[-1].text, self.work):
                 for level in reversed(levels):

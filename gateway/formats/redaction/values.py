@@ -64,7 +64,7 @@ class _ValueRedactor:
         return exact_json.dumps(root[0]).decode() if changed else text
 
     def _redact_lines(self, holder: Any) -> bool:
-        """Redact a private key that is a list of its lines."""
+        """Redact a private key that is a list of its lines; return whether any text changed."""
         if not isinstance(holder, list):
             return False
         places = [number for number, value in enumerate(holder) if isinstance(value, str)]

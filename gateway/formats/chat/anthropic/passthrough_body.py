@@ -78,7 +78,8 @@ def _is_call(block: Body) -> bool:
 def _make_id_unique(block: Body, used_ids: set[str], open_calls: dict[str, list[str]]) -> Body:
     """Return a call with an unused id, or a result with the new id of its call.
 
-    ``open_calls`` maps the old id of a call to the new ids of calls that have no result yet.
+    ``open_calls`` maps the old id of a call to the new ids of calls that have no result yet. It is updated, and so is
+    ``used_ids``.
     """
     for kind, field in _ID_FIELDS:
         call_id = as_text(block.get(field))

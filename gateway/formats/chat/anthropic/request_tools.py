@@ -78,7 +78,10 @@ _CLIENT_TOOLS: Mapping[str, tuple[str, Body]] = {
 
 
 def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
-    """Return the tools of a body, including those added by messages. Raises ``InvalidRequest`` naming the field."""
+    """Return the tools of a body, including those added by messages. Raises ``InvalidRequest`` naming the field.
+
+    Tools that the client does not run are left out, and recorded in ``adaptations``.
+    """
     tools = {}
     for param, tool_body in _list_declarations(body):
         tool = _unwrap_function(tool_body)

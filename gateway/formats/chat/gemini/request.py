@@ -71,7 +71,7 @@ def parse_generate_inference(body: Body, *, model: str, stream: bool = False) ->
 def check_body(body: Body) -> Body:
     """Check a body with unified names, and drop ``model`` and empty instructions. Raises ``InvalidRequest``.
 
-    Returns the ``generationConfig``, which is empty if there is none.
+    Returns the ``generationConfig``, which is empty if there is none. Integers that came as floats are converted.
     """
     body.pop("model", None)  # the path names it
     misplaced_field = next((name for name in body if name in _MISPLACED_FIELDS), None)

@@ -118,7 +118,10 @@ def _build_instructions(messages: Iterable[chat.Message]) -> list[Json]:
 
 
 def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
-    """Build the contents, without system messages. Consecutive turns of one role are joined, except tool results."""
+    """Build the contents, without system messages. Consecutive turns of one role are joined, except tool results.
+
+    Raises ``InvalidRequest`` for media in a form that Gemini does not accept.
+    """
     needs_signatures = requires_signatures(model)
     tool_names: dict[str, str] = {}
     contents: list[Json] = []

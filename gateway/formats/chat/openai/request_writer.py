@@ -96,7 +96,8 @@ def _build_call(call: chat.ToolCallPart) -> dict[str, Any]:
 def _build_user(parts: Sequence[chat.Part]) -> Iterator[JsonMessage]:
     """Yield one message per tool result, because results must follow the calls, then one with the user's own parts.
 
-    Results contain only text. Their images and files precede the user's parts, with a note on their origin.
+    Results contain only text. Their images and files precede the user's parts, with a note on their origin. Raises
+    ``InvalidRequest`` for audio and text files that the format cannot express.
     """
     user_parts: list[chat.TextPart | chat.MediaPart] = []
     for part in parts:
