@@ -58,7 +58,10 @@ _LENGTH_PATTERNS = tuple(
 
 
 def is_context_exceeded(message: str, codes: tuple[str | None, ...] = (), param: str | None = None) -> bool:
-    """Return whether a provider's error says that the prompt exceeds the model's context window."""
+    """Return whether a provider's error says that the prompt exceeds the model's context window.
+
+    ``codes`` are the error's code and type, ``param`` is the field that it names. They are tried before the message.
+    """
     if not _CONTEXT_CODES.isdisjoint(codes):
         return True
     if _LONG_TEXT_CODE in codes:

@@ -1,6 +1,7 @@
 """Redaction of whole bodies: JSON, event streams, and other texts.
 
-All functions that redact raise ``TooMuchWorkError`` if it would take too long.
+All functions that redact raise ``TooMuchWorkError`` if it would take too long. In JSON they replace media by a
+description, unless ``keeps_media``.
 """
 
 import attrs

@@ -58,7 +58,8 @@ def estimate_prompt(inference: InferenceRequest) -> int:
 def fill_counts(usage: Usage, inference: InferenceRequest, count_answer: Callable[[], int]) -> Usage:
     """Return the reported ``usage``, with estimates for counts that are 0, because some servers do not count.
 
-    The source of a usage with an estimate is "estimate".
+    ``count_answer`` is called only if the completion has to be estimated. The source of a usage with an estimate is
+    "estimate".
     """
     if usage.prompt_tokens and usage.completion_tokens:
         return usage

@@ -170,7 +170,8 @@ def parse_finish(reason: object, sequence: object, *, calls_tools: bool = False)
 def build_finish(finished: chat.ChoiceFinished | None, *, calls_tools: bool) -> dict[str, Any]:
     """Build ``stop_reason`` and ``stop_sequence``.
 
-    After tool calls ``stop`` becomes ``tool_use``: clients run tools only then, and some servers report ``stop``.
+    A missing finish counts as ``stop``. After tool calls ``stop`` becomes ``tool_use``: clients run tools only then,
+    and some servers report ``stop``.
     """
     if finished is not None and finished.stop_sequence is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": finished.stop_sequence}

@@ -106,7 +106,10 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 
 def parse_parts(content: str | Iterable[Any], param: str, role: str, adaptations: Adaptations) -> tuple[Part, ...]:
-    """Parse a message's content, also from parts of other API formats. Raises ``InvalidRequest``."""
+    """Parse a message's content, also from parts of other API formats. Raises ``InvalidRequest``.
+
+    ``role`` decides which parts are allowed: a key of ``_PART_TYPES_BY_ROLE``.
+    """
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
     parts: list[Part] = []

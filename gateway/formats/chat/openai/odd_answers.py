@@ -44,7 +44,10 @@ def join_choices(choices: list[Any]) -> list[Any]:
 
 
 def repair_answer(raw: bytes, inference: InferenceRequest, answer_id: str) -> bytes:
-    """Return the unstreamed answer to ``inference`` with repairs. Returns ``raw`` itself if no repair is needed."""
+    """Return the unstreamed answer to ``inference`` with repairs. Returns ``raw`` itself if no repair is needed.
+
+    New ids of tool calls are made from ``answer_id``.
+    """
     value = exact_json.loads(raw)
     choices = join_choices(value["choices"]) if inference.choices == 1 else value["choices"]
     is_changed = repair_calls(choices, inference, answer_id) or choices is not value["choices"]

@@ -196,7 +196,7 @@ def record_created(answer: Mapping[str, Any], inference: InferenceRequest) -> No
 
 
 def parse_response(raw: bytes, secrets: errors.Secrets = ()) -> dict[str, Any]:
-    """Parse a whole response. Raises the same errors as ``parse_responses_answer``."""
+    """Parse a whole response. Raises the error that the answer reports, or ``ProviderBadResponse``."""
     value = parse_any_object(raw)
     if value.get("object") != "response":
         parse_answer_object(raw, secrets)
