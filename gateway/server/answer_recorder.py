@@ -96,7 +96,7 @@ class AnswerRecorder:
         self._media_type = media_type
 
     def add(self, data: bytes) -> None:
-        """Take a piece of a stream. Drop the answer if it, or all that are being recorded together, get too large."""
+        """Take a piece of a stream. Drop the answer if it gets too large, or the answers being recorded do together."""
         if self._is_unwanted:
             return
         self._size += len(data)
@@ -152,8 +152,8 @@ class AnswerRecorder:
     def _may_keep(self) -> bool:
         """Return whether others may have the answer.
 
-        Not if its user was forgotten or its account is gone, if a later request may name a part of it at the provider,
-        or if it came from a route after a failed attempt or a passed step.
+        They may not if its user was forgotten, if its account is gone, if a later request may name a part of it at the
+        provider, or if it came from a route after a failed attempt or a passed step.
         """
         ctx, services = self._ctx, self._services
         user, account_id = ctx.attribution.end_user, ctx.caller.account.id

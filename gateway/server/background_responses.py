@@ -211,7 +211,10 @@ def read_kept_response(services: Services, response: KeptResponse) -> bytes:
 
 
 def cancel_kept_response(services: Services, response: KeptResponse) -> bytes:
-    """Cancel a stored response and return it. Raises ``InvalidRequest`` if it is no background response."""
+    """Cancel a stored response and return it as cancelled, or as it is if no process generates it any more.
+
+    Raises ``InvalidRequest`` if it is no background response.
+    """
     body = orjson.loads(response.body)
     if body.get("background") is not True:
         raise InvalidRequest("Only a response that was created with 'background' can be cancelled", param="id")

@@ -185,7 +185,7 @@ def compute_digest(ctx: RequestContext, rules: CacheSection) -> str | None:
 
 
 class _Giver:
-    """Gives kept answers to one request."""
+    """Answers one request from the cache, or with the answer to an equal request that is running."""
 
     def __init__(
         self, request: web.Request, active: ActiveInference, plan: CachePlan, open_stream: type[EventStreamResponse]
@@ -208,7 +208,10 @@ class _Giver:
         return response
 
     async def give_shared_answer(self, flight: Flight) -> web.StreamResponse | None:
-        """Answer with the answer to an equal request. Return None if there is none that this request may have."""
+        """Answer with the answer to an equal request. Return None if there is none that this request may have.
+
+        Raises the errors of a caller who may no longer send the request.
+        """
         started_at = monotonic()
         answer = await flight.wait()
         self._waited_s = monotonic() - started_at

@@ -1,8 +1,8 @@
 """Limits on open connections, in total and per address, and the choice of connections to close at a limit.
 
 A connection takes one file descriptor, and its request takes a second one for the provider. Near the limit the gateway
-closes idle connections, and refuses a new connection only if no connection is idle. Some connections are reserved for
-probes, the console and the admin API.
+closes idle connections, and those that have waited for some seconds without a valid key. It refuses a new connection
+only if there are none of these. Some connections are reserved for probes, the console and the admin API.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ CROWDED_FIRST_REQUEST_TIMEOUT_S = 5.0
 HANDSHAKE_TIMEOUT_S = 5.0
 CROWDED_HANDSHAKE_TIMEOUT_S = 2.0
 CLOSED_SHARE = 0.05
-"""Share of the idle connections closed in one pass; each pass visits all connections."""
+"""Share of the connections that may be closed which one pass closes; each pass visits all connections."""
 FUTILE_WINDOW_S = 0.25
-"""Pause after a pass that found no idle connection: a flood must not cause a pass per connection."""
+"""Pause after a pass that found no connection to close: a flood must not cause a pass per connection."""
 MAX_FUTILE_NETWORKS = 64
 LOG_EVERY_S = 60.0
 """Minimum time between two log lines about the limit."""
@@ -150,10 +150,9 @@ class ConnectionLimiter:
             self._crowded_event.clear()
 
     def _make_room(self, network: str | None) -> bool:
-        """Close some idle connections.
+        """Close some of the connections that ``_rank`` does not keep; return whether there were any.
 
-        Return whether any connection was idle. If none was, return False for the next ``FUTILE_WINDOW_S`` seconds, too,
-        without looking for one.
+        If there were none, return False for the next ``FUTILE_WINDOW_S`` seconds, too, without looking for one.
         """
         now_s = self._clock()
         if now_s < self._futile_until.get(network, now_s):

@@ -380,7 +380,6 @@ class Services:
     """All services that handlers use. ``gateway.services`` builds the only object at startup.
 
     Attributes:
-        clock: returns Unix seconds.
         sign_in: sign-in with OpenID Connect; None if there is no ``[[sign_in]]`` table.
         alerts: the services of alerts; None if there is no ``[[alert]]`` table, and for commands other than ``serve``.
         open_bodies: returns the store of bodies, opened when it is first needed.

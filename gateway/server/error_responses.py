@@ -79,7 +79,7 @@ def build_error_response(
     headers: dict[str, str] | None = None,
     error_format: ErrorFormat = "openai",
 ) -> web.Response:
-    """Build the response for ``error`` in ``error_format``. ``headers`` gets the headers of the error."""
+    """Build the response for ``error`` in ``error_format``, with its headers and the further ones in ``headers``."""
     headers = headers or {}
     if error_format == "anthropic":
         headers["request-id"] = request_id

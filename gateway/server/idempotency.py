@@ -28,7 +28,10 @@ _PIECE_BYTES = 256 * 1024
 
 
 def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
-    """Return the idempotency key of a request. For operations without such keys, warn in a response header."""
+    """Return the idempotency key of a request; ``NO_IDEMPOTENCY_KEY`` without one.
+
+    If the operation takes no such key, a response header warns of that.
+    """
     name = request.headers.get(HEADER)
     if name is None:
         return NO_IDEMPOTENCY_KEY

@@ -137,7 +137,7 @@ class KeptExchange:
         self._size_limit = self._size + MAX_BODY_BYTES
 
     def add(self, data: bytes) -> None:
-        """Take a piece of a stream. If request and answer get too large, or memory for bodies is full, keep nothing."""
+        """Take a piece of a stream. If the stream gets too large, or memory for bodies is full, keep nothing."""
         size = len(data)
         self._size += size
         memory = self._memory

@@ -16,7 +16,7 @@ _MAX_SHOWN_CHARS = 40
 
 
 def apply_preference(targets: TargetList, headers: Mapping[str, str]) -> None:
-    """Set the preferred balance of ``targets`` to the one in the request's header, if there is the header.
+    """Set the preferred balance of ``targets`` if the request's header names one.
 
     Measuring channels begins at the first call, also for requests without the header. Raises ``InvalidRequest`` for an
     unknown value.

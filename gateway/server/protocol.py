@@ -250,7 +250,7 @@ class GatewayServer(web.Server):
             connection._request_handler = handler  # noqa: SLF001 - see the module's docstring
 
     async def watch(self) -> None:
-        """Every ``WATCH_INTERVAL_S`` seconds, close connections without a first request while the server is crowded."""
+        """While the server is crowded, close connections whose first request is overdue, once a second."""
         while self.limiter is not None:
             await self.limiter.wait_until_crowded()
             await asyncio.sleep(WATCH_INTERVAL_S)
@@ -373,7 +373,7 @@ class GatewayRunner(web.AppRunner):
             await self.server.await_first_requests()
 
     def close_idle(self) -> None:
-        """Close the connections without a request."""
+        """Close the connections without a request. The others accept no further request."""
         if self.server is not None:
             self.server.pre_shutdown()
 

@@ -57,7 +57,10 @@ async def await_streams(
 
 
 async def _move_node(node: "ClusterNode", port: int, listen_elsewhere: ListenElsewhere) -> None:
-    """Listen at another port, and tell the other nodes. Otherwise they would report that this one is away."""
+    """Listen at another port, and publish it to the other nodes: else they would report that this one is away.
+
+    Do nothing if the node's URL does not have the port ``port``: it is then the address of a proxy.
+    """
     url, _, machine = node.url.partition("#")
     parts = urlsplit(url)
     if parts.port != port or not parts.hostname:  # unknown, or the address of a proxy

@@ -282,7 +282,7 @@ class RealtimeBilling:
                 return
 
     def drop_refused_responses(self, refused_before_s: float) -> None:
-        """Release the reservations of responses that never began, refused until ``refused_before_s`` (loop time)."""
+        """Settle, as refused, responses that never began and were refused until ``refused_before_s`` (loop time)."""
         for response in tuple(self._waiting_responses):
             if response.refused_at is not None and response.refused_at <= refused_before_s:
                 self._waiting_responses.remove(response)

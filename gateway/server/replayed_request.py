@@ -100,7 +100,8 @@ class ReplayBody:
 def build_replay(row: RequestRecord, part: BodyPart, model: str, *, allows_redacted: bool) -> ReplayBody:
     """Return the body to send again.
 
-    Raises ``Conflict`` if the kept body is not what the client sent, or if the operation cannot be sent again.
+    Raises ``Conflict`` if the operation cannot be sent again, or if the kept body is cut, no JSON object or, unless
+    ``allows_redacted``, redacted.
     """
     if row.operation == "realtime":
         raise Conflict("A realtime session cannot be sent again: its events answer each other")
@@ -170,7 +171,7 @@ class ReplayedRequest(InternalRequest):
         self._retry_after_s: float | None = None
 
     async def replay(self) -> ReplayedAnswer:
-        """Send the request, and return its row and its answer. After a failure that is empty, or the part that came."""
+        """Send the request; return its row and its answer: after a failure, an empty one or the part that came."""
         self.services.drain.active_count += 1
         try:
             await self.run()

@@ -29,8 +29,7 @@ def make_budget_refusal(reason: str) -> InvalidRequest:
 async def apply_budget(active: ActiveInference) -> None:
     """Put the budget in a request's header into force. A request without quota left stores no budget.
 
-    Raises ``InvalidRequest``, ``BudgetExceeded``, ``SessionEnded``, ``StoreUnavailable``, ``QuotaExceeded`` and
-    ``RateLimited``.
+    Raises ``InvalidRequest``, ``BudgetExceeded``, ``SessionEnded``, ``QuotaExceeded`` and ``RateLimited``.
     """
     ctx, services, headers = active.context, active.services, active.request.headers
     budget = parse_budget(headers[BUDGET_HEADER])

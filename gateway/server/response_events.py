@@ -88,9 +88,10 @@ def _find_number(event: bytes) -> int | None:
 
 
 async def pass_response_on(request: web.Request) -> web.StreamResponse | None:
-    """Answer with the events of the node that keeps those of the response; return None if no node does.
+    """Answer with the events of the response from the node that keeps them; return None if no node does.
 
-    The response does not name its node, so all nodes are asked; the first one that has the events is taken.
+    The response does not name its node, so all nodes are asked. If the node that keeps the events refuses the request's
+    ``starting_after``, the answer is its refusal.
 
     Raises ``ClientDisconnected``, ``Overloaded``.
     """

@@ -397,7 +397,7 @@ def write_answer(request: web.Request, body: bytes, headers: dict[str, str]) -> 
 
 
 class LargeResponse(web.Response):
-    """A complete response of any size. A client that stops reading is disconnected, which frees the body's ``loan``."""
+    """A complete response of any size. If the client stops reading, it is disconnected. The end frees ``loan``."""
 
     def __init__(self, request: web.Request, body: bytes, headers: Mapping[str, str], loan: Loan | None = None) -> None:
         super().__init__(body=body, headers=headers)

@@ -1,4 +1,4 @@
-"""Tokens with which a browser reads one stream: signed, short-lived, for the stream of one API key."""
+"""Access to a stream without its API key: for browsers by signed, short-lived tokens, and for other nodes."""
 
 import hmac
 import re

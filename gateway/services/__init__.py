@@ -1,4 +1,4 @@
-"""Opens the services that handlers use at startup, package by package, and closes them in reverse order."""
+"""At startup, opens the services that handlers use and starts the workers; closes all in reverse order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -340,7 +340,7 @@ async def _close_store(store: "CreatedOnce[BodyStore] | CreatedOnce[CachedAnswer
 
 
 async def _start_batches(base: BaseServices, batches: "CreatedOnce[BatchService]", stack: AsyncExitStack) -> None:
-    """Continue the batches of an earlier process or, in a cluster, of any node. Raises ``StoreUnavailable``."""
+    """Continue the batches of an earlier process or, in a cluster, of any node."""
     if (node := base.storage.node) is not None:
         from gateway.services.batches import share_batches  # noqa: PLC0415 - only in a cluster
 
@@ -416,7 +416,7 @@ def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
 
 
 async def _follow_changes(services: Services, node: "ClusterNode") -> None:
-    """Start to apply the changes of all nodes of the cluster. Raises ``StoreUnavailable``."""
+    """Start to apply the changes of all nodes of the cluster."""
     from gateway.cluster.changes import ChangeFollower  # noqa: PLC0415 - a single process does not need it
     from gateway.cluster.lost_changes import ChangeKeeper  # noqa: PLC0415
     from gateway.cluster.sessions import SessionFollower  # noqa: PLC0415

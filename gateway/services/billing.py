@@ -63,7 +63,7 @@ class OpenedLedger:
 async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger:
     """Open the balances. When ``stack`` closes, the records still in the queue are stored.
 
-    Raises ``StoreUnavailable``, ``DatabaseStartupError``.
+    Raises ``DatabaseStartupError``.
     """
     options, storage = base.options, base.storage
     storage.database.bound_subjects(lambda: base.live_config.config.attribution.max_values)
@@ -150,10 +150,7 @@ async def _recover(
     credit: "NodeCredit | None",
     limits: LiveLimits,
 ) -> Balances:
-    """Store the records that an earlier process left behind, and return the balances.
-
-    Raises ``StoreUnavailable``, ``DatabaseStartupError``.
-    """
+    """Store the records that an earlier process left, and return the balances. Raises ``DatabaseStartupError``."""
     # Other commands than ``serve`` may use another configuration, which must not decide about money.
     on_crash = options.config.ledger.on_crash if options.declare else None
     zones = await _load_zones(storage.database, limits, is_node=credit is not None)
@@ -181,7 +178,7 @@ async def _load_zones(database: Database, limits: LiveLimits, *, is_node: bool) 
 
 
 async def _list_existing(database: Database) -> dict[Owner, Collection[int]]:
-    """Return the ids of the existing keys and accounts. Raises ``StoreUnavailable``."""
+    """Return the ids of the existing keys and accounts."""
     id_rows = [await database.read_long(select(table.c.id)) for table in (keys, accounts)]
     return {"key": {row.id for row in id_rows[0]}, "account": {row.id for row in id_rows[1]}}
 

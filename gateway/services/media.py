@@ -1,4 +1,4 @@
-"""Opens media: images, uploads, and the files that clients fetch."""
+"""Opens media: images, uploads, downloads from URLs, and clients' files."""
 
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING

@@ -51,10 +51,7 @@ async def open_routing(
     shared_limits: "SharedRateLimiter | None",
     requests: RequestTracking,
 ) -> RoutingServices:
-    """Open routing. Raises ``DatabaseStartupError`` if the secrets of a stored channel cannot be decrypted.
-
-    Raises ``StoreUnavailable`` if the database does not answer.
-    """
+    """Open routing. Raises ``DatabaseStartupError`` if the secrets of a stored channel cannot be decrypted."""
     options, live_config = base.options, base.live_config
     settings, shared = options.config.routing.settings(), _share_limits(shared_limits)
     load_balancer = LoadBalancer(time.monotonic, settings=settings, shared=shared, unix_clock=options.clock)

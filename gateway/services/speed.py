@@ -1,4 +1,4 @@
-"""Sums what charts show of stored requests in small steps, because other writers have to wait."""
+"""Sums what charts show of stored requests, in small steps, because other writers wait for each step."""
 
 import asyncio
 from collections.abc import Callable

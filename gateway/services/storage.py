@@ -40,7 +40,7 @@ log = structlog.stdlib.get_logger(__name__)
 async def open_storage(
     options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack, startup_stack: AsyncExitStack
 ) -> StorageServices:
-    """Open the database and the journal. Raises ``StoreUnavailable``, ``DatabaseStartupError``, ``DataFolderDamaged``.
+    """Open the database and the journal. Raises ``DatabaseStartupError``, ``DataFolderDamaged``.
 
     ``count_active`` returns the number of active requests. While ``startup_stack`` is open, no other node of a cluster
     starts.
@@ -72,7 +72,7 @@ async def open_storage(
 
 
 async def open_live_config(options: AppOptions, storage: StorageServices) -> LiveConfig:
-    """Merge the configuration file with the stored settings. Raises ``StoreUnavailable``, ``ConfigError``."""
+    """Merge the configuration file with the stored settings. Raises ``ConfigError``."""
     sources = find_sources(options.config) if options.sources is None else options.sources
     stored_settings = await SettingRepository(storage.database).list_settings() if storage.leftovers.settings else ()
     effective = merge_stored_settings(FileConfig(options.config, sources), parse_stored_settings(stored_settings))
@@ -97,7 +97,7 @@ async def _open_retention_clock(now: Callable[[], float], database: Database) ->
 async def _open_database(options: AppOptions) -> Database:
     """Open the database. Raises ``DatabaseStartupError``, ``DataFolderDamaged``.
 
-    A SQLite file is checked before: it must not be missing if the folder was in use, nor be damaged, nor be that of
+    A SQLite file is checked first: it must not be missing if the folder was in use, nor be damaged, nor be that of
     another program.
     """
     folder = options.folder

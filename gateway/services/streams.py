@@ -1,4 +1,4 @@
-"""Opens the registry of resumable streams with the first of them, and hands the streams to the next process."""
+"""Opens the registry of resumable streams, hands streams to the next process, and takes over those of the last one."""
 
 from base64 import urlsafe_b64decode
 from contextlib import closing

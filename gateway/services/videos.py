@@ -42,10 +42,7 @@ async def open_videos(
     proxy: Proxy,
     catalog: ModelCatalog,
 ) -> tuple[VideoServices, IdempotencyService]:
-    """Open video jobs and idempotent requests, which share a process name. Take over the work of earlier processes.
-
-    Raises ``StoreUnavailable``.
-    """
+    """Open video jobs and idempotent requests, which share a process name. Take over the work of earlier processes."""
     storage, database = base.storage, base.storage.database
     provider_api = VideoProviderApi(client, media.fetcher, catalog, clock=billing.reservations.clock)
     jobs = _open_jobs(base, billing.reservations, provider_api)

@@ -106,7 +106,7 @@ class OtlpSender:
 
 
 class WebhookSender:
-    """Delivers signed webhooks. Batches of the same requests have the same id. ``clock`` returns Unix seconds."""
+    """Delivers signed webhooks. Batches of the same requests have the same id."""
 
     def __init__(self, spec: SinkSpec, session: aiohttp.ClientSession, clock: Callable[[], float]) -> None:
         self._post = HttpPost(session, spec.url)

@@ -30,7 +30,6 @@ class SinkService:
     """The sinks, in the order of the configuration.
 
     Args:
-        clock: returns Unix seconds.
         count_lost: counts the requests that retention deletes before the sinks have delivered them.
     """
 

@@ -74,7 +74,6 @@ class KeptBodies:
         read: returns the kept bodies of a request; empty if there are none or they cannot be read. Raises
             ``DeliveryFailed`` if they cannot be read yet.
         is_running: returns whether the bodies of a request are still being collected on this node.
-        clock: returns Unix seconds.
         settled_for_s: for how long rows must have been settled; 0 if no other node keeps bodies.
     """
 

@@ -39,7 +39,6 @@ class SinkWorker:
 
     Args:
         poll_s: how often to look for new rows, in seconds.
-        clock: returns Unix seconds.
         pause: waits the given seconds.
 
     Attributes:
@@ -94,7 +93,7 @@ class SinkWorker:
         return 0.0 if has_more else self._poll_s
 
     async def _deliver_page(self) -> bool:
-        """Deliver a page; return whether there are more rows. Raises ``DeliveryFailed``, ``StoreUnavailable``."""
+        """Deliver a page; return whether there are more rows. Raises ``DeliveryFailed``."""
         state = self.state = await self._find_state()
         page = self._page
         if page is None or page.cursor != state.cursor:

@@ -26,8 +26,8 @@ class ZonedAccount:
 async def list_zoned_accounts(database: Database, *, is_node: bool) -> list[ZonedAccount]:
     """Return the accounts with a time zone.
 
-    Raises ``StoreUnavailable``, and ``DatabaseStartupError`` if this machine does not know a time zone. With
-    ``is_node``, it is also raised if the quota of such an account or of its keys begins in the account's time zone.
+    Raises ``DatabaseStartupError`` if this machine does not know a time zone and, with ``is_node``, if the quota of
+    such an account or of one of its keys begins in the account's time zone.
     """
     has_zone, is_local = accounts.c.zones.is_not(None), keys.c.quota_period.in_(LOCAL_PERIODS)
     key_ids: defaultdict[int, list[int]] = defaultdict(list)

@@ -15,7 +15,7 @@ _MAX_DELETED = 500
 
 
 class AlertRepository:
-    """The ``alerts`` table. Every method raises ``StoreUnavailable`` if the database does not answer."""
+    """The ``alerts`` table."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

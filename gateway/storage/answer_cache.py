@@ -97,7 +97,6 @@ class AnswerCache:
     Args:
         secret_box: has the master key.
         find_max_bytes: returns the most bytes of the file.
-        clock: returns Unix seconds.
         keeps_stored: whether to keep what an earlier process has stored.
     """
 

@@ -31,7 +31,7 @@ class ListChannels(Protocol):
 
 @frozen
 class _Prospect:
-    """A step that a request may reach. ``cause`` and ``reason`` say why the step cannot get it; None if it can."""
+    """A step that a request may reach. ``cause`` and ``reason`` say why the request cannot go there; None if it can."""
 
     number: int
     step: RouteStep

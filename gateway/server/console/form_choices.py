@@ -46,7 +46,7 @@ class Choices:
     """The choices of a form.
 
     ``keys`` are the usable keys, those without restrictions first. ``taken_names`` are the names of all keys.
-    ``models`` and ``routes`` are the names that requests of each kind can have.
+    ``models`` and ``routes`` are the names that a request can ask for, by the kind of model.
     """
 
     keys: Sequence[KeyView]
@@ -115,7 +115,7 @@ def _find_route_kind(route: ModelView) -> ModelKind:
 
 
 def find_kind(name: str, usd_per_image: float = 0) -> ModelKind:
-    """Return a model's kind, derived from its name, else from the price of an image."""
+    """Return a model's kind by its name; for other names ``images`` if an image has a price, else ``chat``."""
     lower_name = name.lower()
     for pattern, kind in _KIND_PATTERNS:
         if pattern.search(lower_name):

@@ -16,4 +16,4 @@ HEADERS: Mapping[str, str] = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-"""They allow no content from other sites, no inline scripts, and no page in a frame."""
+"""With these headers a browser loads nothing from other sites, runs no inline script, and shows no page in a frame."""

@@ -24,7 +24,7 @@ class ListView:
 
     Attributes:
         path: the path of the list's page.
-        cursor: the query parameter that leads to another page.
+        cursor: the name of the query parameter with the cursor of a page.
         total: the number of objects on all pages; None if they are not counted.
         start: the number of objects on the pages before this one.
         next: the cursor of the next page; None after the last one.

@@ -32,7 +32,7 @@ class ServedChannel:
         sums: its requests in the period; None without any.
         traffic_share: its share of the model's requests that a channel got; None without any.
         chance: its share of the next requests, of a caller without restrictions; None if that is not known.
-        first_byte_ms: percentiles of its streams among the latest requests.
+        first_byte_ms: ``p50`` and ``p95`` of its streams among the latest requests; None without streams.
     """
 
     name: str
@@ -82,7 +82,7 @@ def list_served_channels(
 ) -> list[ServedChannel]:
     """Return the channels ``names`` that serve the model, then others that served it in the period.
 
-    ``views`` are all channels by name. ``explanation`` is the dry run of a request to the model.
+    ``views`` has the states of channels by name. ``explanation`` is the dry run of a request to the model.
     """
     sums = {line.channel: line for line in usage["channel_lines"] if line.channel}
     request_count = sum(line.requests for line in sums.values())

@@ -38,7 +38,7 @@ Load = Callable[[web.Request], Awaitable[Data]]
 
 
 async def show_page(page: Page, request: web.Request) -> web.StreamResponse:
-    """Serve a page. A browser without a session is redirected to the sign-in page."""
+    """Serve a page, or a page about the error. Without a session, a page that needs one redirects to the sign-in."""
     load_data: Load = load(page.load)
     try:
         if page.needs is not None:

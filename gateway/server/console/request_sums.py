@@ -27,7 +27,7 @@ _DAY_MS = DAY_HOURS * HOUR_MS
 
 
 def find_since(period: str, now_s: float) -> str | None:
-    """Return the beginning of a period of ``PERIOD_NAMES`` that ends now, as a filter has it; None for another word.
+    """Return the beginning of a period of ``PERIOD_NAMES`` that ends now, as an ISO time; None for other periods.
 
     A period of an hour or more begins with a minute, hour or day, as on the overview: both have the same requests.
     """

@@ -151,7 +151,7 @@ def _build_sample(row: RequestDetails) -> Data | None:
 
 
 def compute_tokens_per_s(row: RequestView) -> float | None:
-    """Return the tokens of an answer per second after its first byte; None if the tokens or times are unknown."""
+    """Return the tokens of an answer per second after its first byte; None without tokens, or without such a time."""
     if row.first_byte_ms is None or not row.completion_tokens or row.total_ms <= row.first_byte_ms:
         return None
     return row.completion_tokens * 1000 / (row.total_ms - row.first_byte_ms)

@@ -36,7 +36,7 @@ class ModelResult:
 
 @frozen
 class _Place:
-    """The place of a model in a route, and the provider's names of the step's model with the highest weight."""
+    """The place of a model in a route, and all names of the step's model with the highest weight."""
 
     step: int
     weight_share: float
@@ -87,7 +87,7 @@ def _build_copy(
 
 
 def _list_places(route: RouteDetails) -> Mapping[str, _Place]:
-    """Return the place of each model by the provider's names; of one that several steps have, the first."""
+    """Return the place of each model, under its own name and the providers' names: the first step that has it."""
     places: dict[str, _Place] = {}
     for served in route.served:
         step_models = [other for other in route.served if other.step == served.step]

@@ -13,9 +13,9 @@ STORE_TIMEOUT_S = 1.5
 NODE_TIMEOUT_S = 5.0
 """How many seconds a node of a cluster stays ready without the database.
 
-All nodes use one database. If they left the rotation together as soon as it restarts, or is busy, or an upgrade waits
-for a lock, a load balancer would refuse every request, though nodes serve without the database, or wait for it, for
-longer. A node that alone has lost the database should leave soon.
+All nodes use one database, and can serve without it for longer than this. If all left the rotation as soon as the
+database restarts, is busy, or has a table locked by an upgrade, a load balancer would refuse every request. A node that
+alone has lost the database should leave soon.
 """
 RECHECK_S = 1.0
 """Seconds between the checks that a node makes by itself after a failure."""
@@ -63,7 +63,7 @@ class StoreCheck:
     async def _repeat(self, database: Database) -> None:
         """Check until the database can be written to.
 
-        Between two probes, which may be half a minute apart, an absence can end and another one begin.
+        Between two probes, which may be half a minute apart, an outage can end and another one begin.
         """
         while self._failing_since_s is not None:
             await asyncio.sleep(RECHECK_S)

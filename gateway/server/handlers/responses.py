@@ -64,8 +64,8 @@ async def get_response(request: web.Request) -> web.StreamResponse:
 async def _send_kept_events(request: web.Request) -> web.StreamResponse | None:
     """Send the events of a background response that this or another node keeps; return None if none does.
 
-    Raises ``InvalidRequest``, ``ClientDisconnected``, and ``StreamInterrupted`` for a later part of events that are not
-    kept.
+    Raises ``InvalidRequest``, ``ClientDisconnected``, and ``StreamInterrupted`` if the request has ``starting_after``
+    but no node keeps the events.
     """
     text = request.query.get(STARTING_AFTER)
     sequence = parse_sequence_number(text)

@@ -122,8 +122,8 @@ def _find_other_node(request: web.Request) -> str | None:
 async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
     """Pass on the answer of ``node``, which has the stream. Raises ``NotFound`` and ``ClientDisconnected``.
 
-    If the node does not answer, raises ``Overloaded``. Instead, a client that reads events gets an error event if the
-    node is dead or gone.
+    If the node does not answer, raises ``Overloaded``; but if the node is dead or gone, a client that reads events gets
+    an error event.
     """
     services, caller, stream_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
     after = find_after(request) if wants_events(request) else None

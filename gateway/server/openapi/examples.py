@@ -44,7 +44,7 @@ _SAMPLES_BY_NAME: Mapping[str, Any] = {
 
 
 def build_example(kind: type, *, partly: bool = False) -> dict[str, Any]:
-    """Return an example body of ``kind``."""
+    """Return an example body of ``kind``; with ``partly``, one that changes an object."""
     sample = (_CHANGES if partly else _SAMPLES).get(kind.__name__)
     if sample is not None:
         return dict(sample)

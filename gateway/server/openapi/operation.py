@@ -72,7 +72,7 @@ def stream(event: s.Schema, description: str) -> Schema:
 
 
 def find_event(schema: Schema) -> Schema:
-    """Return the schema of an event's data."""
+    """Return the schema of an event's data, from a schema that ``stream`` has built."""
     content_schema: Schema = schema["properties"]["data"]["contentSchema"]
     return content_schema
 

@@ -49,14 +49,13 @@ class BodyStore:
     """The kept bodies of this node.
 
     A single thread does all work on files, in order. Because of a lock, no deletion runs while frames have no rows yet.
-    Unless they say otherwise, methods that await the thread raise ``StoreUnavailable``, ``OSError`` and, if the master
-    key does not open a data key, ``DecryptionFailed``.
+    Unless they say otherwise, methods that await the thread raise ``OSError`` if a file or the shared store fails, and
+    ``DecryptionFailed`` if the master key does not open a data key.
 
     Args:
         folder: has the segments and the folder of the data keys.
         secret_box: has the master key.
         find_bounds: returns the bounds in force.
-        clock: returns Unix seconds, for ages.
         shared: the shared store that finished segments are moved to; None: they stay in ``folder``.
         former_node: the node that this gateway was before, or an empty text if it was a single gateway; None: neither.
 
@@ -264,9 +263,9 @@ class BodyStore:
     async def read(self, request_id: str) -> tuple[BodyEntry, list[BodyPart]] | None:
         """Return the row of a request and its bodies (empty if nothing could be kept); None if there is no row to show.
 
-        Raises ``StoreUnavailable``. Raises ``BodiesUnreadable`` if another node has them (``BodiesNotShared`` if it
-        moves them soon), the shared store does not answer (``BodiesOutOfReach``, or ``SegmentUnreadable`` for their
-        segment alone), they are damaged, or they are being deleted.
+        Raises ``BodiesUnreadable`` if another node has the bodies (``BodiesNotShared`` if it moves them soon), if the
+        shared store does not answer (``BodiesOutOfReach``, or ``SegmentUnreadable`` for their segment alone), or if the
+        bodies are damaged or being deleted.
         """
         await self._write_for_reader()
         entry = await self._index.find(request_id, self._now_ms())
@@ -308,9 +307,8 @@ class BodyStore:
         """Delete bodies for good: when this returns, nothing of them can be read on this node, with any key.
 
         The same holds for a shared store. ``build_audit`` gets the number of requests of each account; its row is
-        stored in the transaction that hides the first of them. Raises ``StoreUnavailable``, ``OSError``,
-        ``DecryptionFailed``; then a sweep erases what was hidden by then, and completes the deletion of a whole account
-        if that had begun.
+        stored in the transaction that hides the first of them. Raises ``OSError``, ``DecryptionFailed``. After an error
+        a sweep erases what was hidden by then, and completes the deletion of a whole account if that had begun.
         """
         return await _run_to_end(self._delete(body_filter, build_audit))
 

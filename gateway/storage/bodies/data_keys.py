@@ -24,7 +24,7 @@ MAX_KEYS_IN_MEMORY = 10_000
 
 
 class KeyFiles(Protocol):
-    """Sealed data keys by account id. Every method blocks and raises ``OSError``."""
+    """Sealed data keys by account id. Every method blocks, and raises ``OSError`` if their disk or store fails."""
 
     def read(self, account_id: int) -> bytes | None:
         """Return a sealed data key; None if there is none."""
@@ -183,7 +183,7 @@ class MovedKeyFiles:
     what it has sealed is sealed anew.
 
     A key in ``local`` moves only after ``destroy_former`` was called for its account: another node may have destroyed
-    the keys of the account since that key was made. Every method raises ``OSError``.
+    the keys of the account since that key was made. Every method raises ``OSError`` if the disk or ``store`` fails.
     """
 
     def __init__(self, store: KeyFiles, local: FolderKeyFiles) -> None:
