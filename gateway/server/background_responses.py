@@ -172,7 +172,7 @@ async def find_kept_response(
     """Return a stored response of the account; None if there is none. Its body is loaded only if ``loan`` is given.
 
     If the request of the response ends during the read, the state that was read may be outdated, and the response is
-    read again. Raises ``StoreUnavailable``, ``RequestTooLarge`` or ``Overloaded``.
+    read again. Raises ``RequestTooLarge`` or ``Overloaded``.
     """
     running = _is_active(services, response_id)
     owners, store = services.routing.response_owners, services.routing.kept_responses

@@ -134,7 +134,7 @@ class StorageServices:
     """The database, the journal and the queue of writes.
 
     ``leftovers`` says what work an earlier process has left. ``unstorable`` is the file of records that the database
-    refused. ``notes`` deletes the start records of requests; None if the database has none.
+    refused. ``notes`` changes the notes of started requests in the database; None if the journal is a file.
     """
 
     database: Database
@@ -279,7 +279,7 @@ class MediaServices:
 
 @frozen
 class FileServices:
-    """Clients' files."""
+    """Clients' files, and their uploads in parts."""
 
     files: ClientFiles
     uploads: ClientUploads

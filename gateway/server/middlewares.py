@@ -144,7 +144,7 @@ async def error_responses(request: web.Request, handler: Handler) -> web.StreamR
 async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Identify the caller by its API key, by a secret or token made with one, or by a console session.
 
-    404 and 405 need none of these, so they may have no caller.
+    A request that gets 404 or 405 needs none of these, and may have no caller.
     """
     try:
         request[CALLER] = await _find_caller(request)

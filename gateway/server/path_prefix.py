@@ -18,7 +18,7 @@ def find_path_prefix(base_url: str) -> str:
 
 
 def prefix_links(page: bytes, prefix: str) -> bytes:
-    """Return the page with ``prefix`` prepended to all links to the gateway itself."""
+    """Return the page with ``prefix`` prepended to all links to the gateway itself, and in the ``<html>`` element."""
     if not prefix:
         return page
     encoded_prefix = prefix.encode()

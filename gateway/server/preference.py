@@ -11,12 +11,12 @@ HEADER = "x-gateway-prefer"
 PREFERENCES: Mapping[str, BalanceStrategy] = {
     balance: balance for balance in get_args(BalanceStrategy) if balance != "weight"
 }
-"""The balances that a caller may choose, by the header's value."""
+"""The strategies of load balancing that a caller may choose, by the header's value."""
 _MAX_SHOWN_CHARS = 40
 
 
 def apply_preference(targets: TargetList, headers: Mapping[str, str]) -> None:
-    """Set the preferred balance of ``targets`` if the request's header names one.
+    """Set the preferred strategy of ``targets`` if the request's header names one.
 
     Measuring channels begins at the first call, also for requests without the header. Raises ``InvalidRequest`` for an
     unknown value.

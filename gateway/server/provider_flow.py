@@ -22,7 +22,10 @@ _COOKIE_STATE_CHARS = 12
 
 
 async def begin_flow(request: web.Request, return_path: str, user: CurrentUser | None = None) -> "BegunFlow":
-    """Begin a sign-in at the provider in the request's path. ``user`` is the member to link, if any."""
+    """Begin a sign-in at the provider in the request's path. ``user`` is the member to link, if any.
+
+    The browser opens ``return_path`` afterwards. Raises ``NotFound``, ``InvalidRequest``, ``ProviderBadResponse``.
+    """
     name = request.match_info["provider"]
     service = get_provider_sign_in(request)
     return await service.begin(name, _find_own_origin(request) + CALLBACK_PATH.format(provider=name), return_path, user)

@@ -58,8 +58,8 @@ _OWN_CONVERSATION = frozenset({"auto", "none"})
 class SessionEnd:
     """The reason for the end of a session.
 
-    ``code`` is that of the close frame for the client. ``error`` is sent to the client as its last event; None for a
-    regular end.
+    ``code`` is that of the close frame for the client. ``error`` is sent to the client as its last event; None: the
+    client gets no such event.
     """
 
     code: int

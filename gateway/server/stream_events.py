@@ -67,8 +67,9 @@ async def send_events(
 ) -> web.StreamResponse:
     """Send the events after number ``after``: what is there at once, then each as it comes, to the end of the stream.
 
-    Without ``numbered``, the events have no ``id`` lines. Raises ``ClientDisconnected``, and ``InvalidRequest`` with
-    the name ``param`` if the stream has no such event.
+    Where events are lost, or were never kept, the stream ends with an error event. Without ``numbered``, the events
+    have no ``id`` lines. Raises ``ClientDisconnected``, and ``InvalidRequest`` with the name ``param`` if the stream
+    has no such event.
     """
     recorder = stream.recorder
     if after > recorder.count:

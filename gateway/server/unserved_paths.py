@@ -57,7 +57,7 @@ async def refuse_unserved(request: web.Request) -> web.StreamResponse:
 
 
 def describe_unserved_path(path: str) -> str:
-    """Return advice for a path of another product's API; empty for an unknown path."""
+    """Return advice on a path of another product's API, to append to an error message; empty for other paths."""
     if path == "/api" or path.startswith("/api/"):
         return ". This gateway speaks OpenAI's API and not Ollama's: use a base URL that ends with /v1"
     if path.rstrip("/") in _ACCOUNT_PATHS:

@@ -18,10 +18,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class SpeedWorker:
-    """Sums new rows regularly, then the days that have ended, and rows that were stored before the first run.
+    """Sums new rows regularly; then days that have ended, and rows that were stored before the first run.
 
-    The newest days and the newest old rows are summed first. Days and rows do not wait for each other: if the sums of
-    one fail, those of the other go on.
+    Of these days and rows the newest are summed first. Days and rows do not wait for each other: if the sums of one
+    fail, those of the other go on.
     """
 
     def __init__(

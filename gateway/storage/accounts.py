@@ -77,7 +77,7 @@ class AccountRepository:
             raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
 
     async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
-        """Delete an account and the budgets of its sessions. Raises ``NotFound``."""
+        """Delete an account with the rows that reference it, and the budgets of its sessions. Raises ``NotFound``."""
 
         async def work(connection: AsyncConnection) -> None:
             if self._database.credit is not None:

@@ -14,7 +14,7 @@ async def load_live(request: web.Request) -> Data:
 
 
 async def load_health(request: web.Request) -> Data:
-    """Load the state of the process and the list of live nodes."""
+    """Load the state of this process, or of the node in the query, and the list of live nodes."""
     health, nodes = await asyncio.gather(
         ask_admin_api(request, "/health", node=request.query.get("node")), list_live_nodes(request)
     )

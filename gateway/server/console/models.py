@@ -36,7 +36,7 @@ _OPERATIONS: Mapping[ModelKind, Operation] = {
     "transcription": "transcriptions",
     "realtime": "realtime",
 }
-"""The operation of each kind of model; of any other kind it is a chat."""
+"""The operation of each kind of model; for other kinds it is ``chat``."""
 _MAX_CHANGES = 200
 """How many of the newest price changes in the audit log are searched for the last change of a price."""
 SAMPLES: Mapping[Operation, Mapping[str, Any]] = {

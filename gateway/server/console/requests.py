@@ -32,7 +32,7 @@ _MAX_FACETS = 30
 _CHOICES = ("key", "model", "channel")
 """Filters with a list of the values that occur. A chosen value that does not occur is in the list, too."""
 _TEXTS = ("end_user", "session", "tag", "route", "served_model", "error_code")
-"""Filters that the form has as texts."""
+"""Filters for which the form has a text field."""
 _FILTERS = (*_CHOICES, *_TEXTS, "account", "outcome", "status", "unpriced", "since", "until", "text")
 _OPERATOR_FILTERS = ("account", "channel", "served_model")
 """Filters that only administrators may use."""

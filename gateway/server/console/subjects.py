@@ -18,7 +18,7 @@ from gateway.server.context import ACTOR, SERVICES
 _PERIODS = {name: period for name, period in NAMED_PERIODS.items() if period.step == "day"}
 _DEFAULT_PERIOD = "7d"
 _NO_VALUE = "-"
-"""The value that the usage report is limited to, because only its sum of ``other`` values is read."""
+"""The usage report is limited to this value, because only the report's sum ``other`` is read."""
 
 
 async def load_end_users(request: web.Request) -> Data:

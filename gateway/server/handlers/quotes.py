@@ -105,7 +105,11 @@ async def _route_video(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 async def _quote_targets(active: ActiveInference) -> None:
-    """Quote the targets of a request, the first to be used first, and hold the highest cost if the query says so."""
+    """Quote the targets of a request in the order of attempts, and hold the highest cost if the query has ``hold_s``.
+
+    Raises ``InvalidRequest`` if a cost cannot be held because only the provider's answer tells it, ``RateLimited`` for
+    too many holds, and the errors of ``QuotaService.hold``.
+    """
     request, ctx = active.request, active.context
     quoted_inference = get_active(request, QuotedInference)
     try:

@@ -92,7 +92,7 @@ def _forget_stream(request: web.Request) -> None:
 async def get_input_items(request: web.Request) -> web.Response:
     """``GET /v1/responses/{id}/input_items``: the input of the response, paginated.
 
-    Raises ``InvalidRequest`` if a parameter is malformed, and ``NotFound``.
+    Raises ``InvalidRequest`` if a parameter is malformed, ``NotFound``, and the errors of ``_ask_owner``.
     """
     limit, order = request.query.get("limit", str(DEFAULT_PAGE_ROWS)), request.query.get("order", "desc")
     if limit not in _LIMIT_TEXTS:

@@ -154,7 +154,10 @@ async def _is_gone(services: Services, node_id: str) -> bool:
 
 
 async def _find_record(request: web.Request) -> RequestRecord | None:
-    """Return the record of the stream's request; None if none is stored yet. Raises ``NotFound`` for another key's."""
+    """Return the record of the stream's request; None if none is stored yet.
+
+    Raises ``NotFound`` for a malformed id, and for the stream of another key.
+    """
     match = _ID.fullmatch(request.match_info["id"])
     if match is None:
         raise _make_not_found(request)

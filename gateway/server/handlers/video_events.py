@@ -24,7 +24,8 @@ async def get_events(request: web.Request) -> web.StreamResponse:
     """Send the job without its prompt, now and after every change, until the job has ended.
 
     The events also end if the job is deleted, the client may no longer read it, or the gateway shuts down. Raises
-    ``NotFound``, and ``ClientDisconnected`` if the client closes the connection first.
+    ``NotFound``, ``RateLimited`` if the account has too many such streams, and ``ClientDisconnected`` if the client
+    closes the connection first.
     """
     services, caller = request.app[SERVICES], request[CALLER]
     job = await services.videos.jobs.get(request.match_info["id"], caller.account.id)

@@ -45,7 +45,7 @@ class HelpSection:
 
 @frozen
 class HelpPage:
-    """A page. ``headings`` are id and text of each second-level heading; ``sections`` are searched."""
+    """A documentation page. ``headings`` are id and text of each second-level heading; ``sections`` are searched."""
 
     name: str
     title: str

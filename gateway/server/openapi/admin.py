@@ -263,7 +263,7 @@ def _find_free_name(names: tuple[str, str], taken_names: set[str]) -> str:
 
 
 def _list_objects(schema: Any, object_name: str) -> Iterator[tuple[str, Schema]]:
-    """Yield the objects in a schema that have enough fields for a name, each after a suggested name."""
+    """Yield each object in a schema that has enough fields for a name, as a suggested name and its schema."""
     if isinstance(schema, list):
         for item in schema:
             yield from _list_objects(item, object_name)

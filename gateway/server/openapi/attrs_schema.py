@@ -156,7 +156,10 @@ DESCRIPTIONS: Mapping[str, str] = {
 
 
 def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:
-    """Return the schema of the table that ``kind`` is parsed from. With ``partly``, null resets an optional field."""
+    """Return the schema of the table that ``kind`` is parsed from.
+
+    With ``partly``, of a change: no field is required, and null resets an optional field.
+    """
     class_names = {base.__name__ for base in kind.__mro__}
     descriptions = {
         **DESCRIPTIONS,

@@ -28,7 +28,7 @@ class ResponseDoc:
 
 @frozen
 class OperationDoc:
-    """One operation.
+    """One operation of the admin API, from which its entry in the document is built.
 
     Attributes:
         path: the whole path, with the names of its parameters in braces.

@@ -16,7 +16,7 @@ from gateway.server.responses import write_answer
 
 _DIGEST_CHARS = 20
 _EXAMPLE_ORIGIN = "http://127.0.0.1:8080"
-"""The address for clients whose own address of the gateway is unknown."""
+"""The address in the examples if the address by which the client reaches the gateway is unknown."""
 
 
 @frozen

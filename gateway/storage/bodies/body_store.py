@@ -121,7 +121,7 @@ class BodyStore:
         return None if self._is_closed else asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def note_loss(self, owner: BodyOwner, loss: LossReason) -> None:
-        """Note that nothing of a request is kept."""
+        """Have a row stored that says why nothing of a request is kept, unless too many such rows wait."""
         if len(self._unstored) < MAX_LOSS_ROWS:
             self._unstored.append(self._build_entry(owner, None, loss))
             self._wake.set()
@@ -411,7 +411,7 @@ class BodyStore:
         async with self._lock:
             try:
                 await self._open()
-            except (OSError, DecryptionFailed) as error:  # the index is in the database and can be counted all the same
+            except (OSError, DecryptionFailed) as error:  # the index is in the database: its rows can be counted
                 problem = problem or str(error)
         kept, lost, oldest_ms = await self._index.count(self._now_ms(), account_id)
         local_bytes = self._segments.total_bytes

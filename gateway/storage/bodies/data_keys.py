@@ -246,7 +246,8 @@ class MovedKeyFiles:
     def destroy_former(self, account_id: int, version: int) -> bool:
         """Destroy the key on this disk if it was made before ``version``; return whether there was such a key.
 
-        A key that was moved from this disk was made before, too. If it is in the store, the next ``read`` destroys it.
+        A key that has moved from this disk to the store was made before, too: if it is still there, the next ``read``
+        destroys it.
         """
         with self._lock:
             if account_id in self._moved:
@@ -261,7 +262,7 @@ class MovedKeyFiles:
     def list_outage_accounts(self) -> list[int]:
         """Return the accounts with another key on this disk than in the store, made while the store did not answer.
 
-        Keys that can move to the store are moved before.
+        Keys that can move to the store are moved first.
         """
         self._move_keys()
         with self._lock:
