@@ -41,7 +41,7 @@ class CachePlan:
 
 
 def compute_source(target: Target) -> str:
-    """Return the digest of an answer's origin: what determines answers in the channel, the model, and the route."""
+    """Return the digest of an answer's origin: the model, the route's step, and what of the channel changes answers."""
     channel, place = target.channel, target.place
     origin = (
         (channel.name, channel.id, channel.provider, channel.base_url, channel.headers, channel.allow_fields),

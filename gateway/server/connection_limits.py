@@ -29,7 +29,7 @@ CROWDED_FIRST_REQUEST_TIMEOUT_S = 5.0
 HANDSHAKE_TIMEOUT_S = 5.0
 CROWDED_HANDSHAKE_TIMEOUT_S = 2.0
 CLOSED_SHARE = 0.05
-"""Share of the connections that may be closed which one pass closes; each pass visits all connections."""
+"""Share of the closable connections that one pass closes; each pass visits all connections."""
 FUTILE_WINDOW_S = 0.25
 """Pause after a pass that found no connection to close: a flood must not cause a pass per connection."""
 MAX_FUTILE_NETWORKS = 64

@@ -1,7 +1,7 @@
 """The bodies of a realtime session while it runs: the events of the client, and those that it was sent.
 
 An event costs the loop an entry in a list. The entries go to the thread of the store, some hundred kilobytes at a time,
-where audio is replaced and the rest is compressed: a session of hours holds little memory.
+where audio is replaced, unless media are kept, and the rest is compressed: a session of hours holds little memory.
 """
 
 import asyncio

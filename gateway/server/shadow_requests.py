@@ -52,7 +52,7 @@ class ShadowRequests:
         return SampledAnswer(draw, self._samples) if draw < max(shares, default=0) else None
 
     def start(self, services: Services, ctx: RequestContext, place: StepPlace, sample: SampledAnswer) -> None:
-        """Start copying an answered request to a shadow model if it was drawn and may be copied, and few copies run."""
+        """Copy an answered request to a shadow model if it was drawn and may be copied, unless ``max_running`` run."""
         shadow = place.route.steps[place.step].shadow
         if shadow is None or sample.draw >= shadow.share or not services.drain.open or not _may_copy(ctx):
             return

@@ -104,7 +104,8 @@ async def send_received(
 ) -> web.StreamResponse:
     """Send the events that another node sends, whole ones only, to the end of the stream.
 
-    If the node is lost, the stream ends with one error event. ``origin``: id and operation of the stream's request.
+    If the node is lost, the stream ends with one error event. ``after``: the number of the last event that the client
+    has. ``origin``: id and operation of the stream's request.
     Raises ``ClientDisconnected``.
     """
     drain, splitter = request.app[SERVICES].drain, SseSplitter()

@@ -15,7 +15,10 @@ from gateway.server.context import TracingServices
 
 
 def open_tracing(section: TracingSection, stack: AsyncExitStack) -> TracingServices | None:
-    """Open the exporter of spans; None if tracing is off. Raises ``ConfigError`` if the extra is missing."""
+    """Open the exporter of spans, and let log lines name their trace. Return None if tracing is off.
+
+    Raises ``ConfigError`` if the extra is missing.
+    """
     if not section.endpoint:
         return None
     tracing = _build_tracing(section)

@@ -22,7 +22,7 @@ _NAME_DIGITS = 24
 
 
 class BucketSender:
-    """Delivers to a bucket for the sink ``name``. The bucket of ``open_bucket`` connects at the first delivery."""
+    """Delivers to a bucket for the sink ``name``. ``open_bucket`` makes the bucket; its first use connects."""
 
     def __init__(
         self, name: str, address: BucketAddress, open_bucket: Callable[[BucketAddress], Bucket] = Bucket

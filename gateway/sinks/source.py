@@ -153,7 +153,8 @@ class SinkSource:
     async def load(self, page: SinkPage, request_ids: Sequence[str]) -> list[SinkEntry]:
         """Return the first of ``request_ids`` as they are stored now, as many as ``MAX_BATCH_BYTES`` of bodies allow.
 
-        Requests that were deleted meanwhile are dropped from ``page``: the result is empty if all were.
+        Requests that were deleted meanwhile are dropped from ``page``: the result is empty if all were. Raises
+        ``DeliveryFailed`` if bodies cannot be read yet.
         """
         bodies_by_id = await self._read_bodies(request_ids, page.bare_ids)
         rows = {stored.row.id: stored.row for stored in await self.log.list_by_ids([*bodies_by_id])}

@@ -307,7 +307,7 @@ async def use_link(request: AdminRequest) -> SignedInView:
 async def read_small_body(request: AdminRequest, kind: type[S]) -> S:
     """Parse a small body. The limit is low because clients without a session may send one.
 
-    Raises ``RequestTooLarge``, ``InvalidRequest``, and ``SignedOut`` if the sender's session has ended meanwhile.
+    Raises ``SignedOut`` if the sender's session has ended, ``InvalidRequest``, and the errors of ``read_json``.
     """
     try:
         fields = await read_json(request.http.clone(client_max_size=_MAX_BODY_BYTES))

@@ -20,7 +20,7 @@ async def forward_inference(
 ) -> web.StreamResponse:
     """Answer a request that is parsed and has its cost reserved: from the cache, or with a provider's answer.
 
-    The stream of a request ``in_background`` goes on without a reader.
+    ``open_stream`` sends a stream to the client. The stream of a request ``in_background`` goes on without a reader.
     """
     active = request[INFERENCE]
     ctx, services, inference = active.context, active.services, active.context.inference

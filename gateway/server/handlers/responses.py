@@ -158,7 +158,7 @@ async def _ask_owner(
 ) -> bytes:
     """Forward the request to the channel that created the response, as one of the caller's concurrent requests.
 
-    Raises ``NotFound``, ``RateLimited``, ``ProviderError``.
+    Raises ``NotFound``, ``RateLimited``, ``Overloaded``, ``ProviderError``.
     """
     services, caller, response_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
     owner = await services.routing.response_owners.find(response_id, caller.account.id)
