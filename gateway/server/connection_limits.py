@@ -85,7 +85,7 @@ def compute_limits(descriptors: int, total: int = 0, per_address: int = 0) -> Co
 
 
 class ConnectionLimiter:
-    """Admits connections, and closes idle ones to make room.
+    """Admits connections, and closes idle or long unauthenticated ones to make room.
 
     ``trusted`` are the networks of trusted proxies: the limit for one address does not apply to them.
     """

@@ -18,7 +18,7 @@ from gateway.request_context import RequestContext
 from gateway.server.kept_exchange import MAX_BODY_BYTES, KeepingServices, KeptExchange
 
 MAX_FRAME_BYTES = 256 * 1024
-"""The most bytes of events that wait on the loop."""
+"""Maximum size of the events that wait on the loop; then they go to the thread."""
 _EVENT_BYTES = 128
 """What an event takes in memory besides its bytes."""
 

@@ -22,7 +22,7 @@ async def check_request(active: ActiveInference) -> None:
 
 
 def make_budget_refusal(reason: str) -> InvalidRequest:
-    """Return the error for a budget at an endpoint that holds none: silence would let the client rely on it."""
+    """Return the error for a budget at an endpoint that enforces none: silence would let the client rely on it."""
     return InvalidRequest(f"{BUDGET_HEADER}: {reason}", param=BUDGET_HEADER)
 
 

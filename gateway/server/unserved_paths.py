@@ -30,7 +30,7 @@ _ACCOUNT_PATHS = frozenset({"/v1/usage", "/v1/balance", "/v1/me", "/v1/credits",
 _PREFIX, _GOOGLE_PREFIX = "/v1", "/v1beta"
 _PREFIXES = (f"{_PREFIX}/", f"{_GOOGLE_PREFIX}/")
 _VERSIONS_PATTERN = re.compile(r"\A(?:/v1(?:beta)?(?=/v1(?:beta)?/))+")
-"""Matches all versions but the last at the start of a path."""
+"""Matches repeated versions at the start of a path, except the last: ``/v1`` of ``/v1/v1/models``."""
 _ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models", "/v1/files")
 _OTHER_PATHS = (MESSAGES_PATH, f"{_GOOGLE_PREFIX}/")
 """Paths that OpenAI's API does not have."""

@@ -23,7 +23,7 @@ def find_status_words(request: web.Request, job: VideoJob) -> StatusWords:
 
 
 def find_submitted_words(request: web.Request) -> StatusWords:
-    """Return the status words to store with a job: OpenAI's for a form or OpenAI's library, else the specification's."""
+    """Return the status words to store with a job: OpenAI's for forms and OpenAI's libraries, else "spec"."""
     return "openai" if read_media_type(request) == FORM_TYPE or _names_library(request) else "spec"
 
 

@@ -43,7 +43,7 @@ def _make_owner_finder(node: "ClusterNode | None") -> Callable[[], str]:
 
 
 def share_batches(batches: BatchService, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:
-    """Start to take over batches that no node owns any more. A shutdown ends this before the running batches."""
+    """Start to take over batches that no node owns any more. A shutdown ends the takeover first, then the batches."""
     for kind in ("batch", "members"):
         notifications.subscribe(kind, lambda _: batches.wake())
     jobs = JobRunner()

@@ -74,7 +74,7 @@ def _hide(text: str, headers: Mapping[str, str]) -> str:
 
 
 def _decode_password(token: str) -> str:
-    """Return the password of a Basic token; empty if it has another form."""
+    """Return the password of a Basic token; empty if the token has another form."""
     try:
         return b64decode(token).decode(errors="replace").partition(":")[2]
     except ValueError:

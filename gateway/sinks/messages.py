@@ -106,7 +106,7 @@ def _list_parts(value: Any) -> list[Message]:
 
 
 def _read_part(item: Mapping[str, Any]) -> Message:
-    """Return a part: text and reasoning, calls of tools and their results; others under their own type."""
+    """Return an item as a part: a text, reasoning, a call of a tool or its result; other items keep their type."""
     kind = str(item.get("type") or "")
     function = item.get("function") or item.get("functionCall")
     if isinstance(function, dict) or kind in {"tool_use", "function_call"}:

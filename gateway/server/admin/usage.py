@@ -387,7 +387,10 @@ def _build_label(label: str, axis: str, names: Names) -> Fields:
 
 
 def _format_times(traffic_filter: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
-    """Return the first and the last day; by hour, or for parts of days, two times, the second exclusive."""
+    """Return the first and the last day of the period.
+
+    By hour, or for a period with parts of days, return two times, the second exclusive.
+    """
     if axis != "hour" and not traffic_filter.since % DAY_HOURS and not traffic_filter.until % DAY_HOURS:
         first_day, last_day = traffic_filter.since // DAY_HOURS, traffic_filter.until // DAY_HOURS - 1
         return day_of_number(first_day).isoformat(), day_of_number(last_day).isoformat()

@@ -28,7 +28,7 @@ _SAMPLES: Mapping[str, str] = {
 
 
 async def load_playground(request: web.Request) -> Data:
-    """Load the requested mode, or the mode of the requested model."""
+    """Load the playground in the requested mode, or else in that of the requested model."""
     model = request.query.get("model", "")[:256]
     mode = find_mode(request.query.get("mode", ""), model)
     choices = await find_choices(request)

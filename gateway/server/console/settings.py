@@ -61,8 +61,8 @@ def _list_sections(sections: Mapping[str, Mapping[str, Any]], topic: Topic) -> I
 def _find_sections(sections: Mapping[str, Mapping[str, Any]], search: str, language: str) -> Iterator[ShownSection]:
     """Yield the sections that have settings with every word of ``search``, each with these settings.
 
-    A word counts in the path and the description of the setting, and in its title and that of its section, in English
-    or in ``language``.
+    A word may be in the path, the description or the title of a setting, or in the title of its section, in English or
+    in ``language``.
     """
     words = search.lower().split()
     for topic in TOPICS:

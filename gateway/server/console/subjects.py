@@ -76,7 +76,7 @@ async def _ask_of_account(request: web.Request, path: str, **query: Any) -> Any:
 
 
 def _find_account(request: web.Request) -> str | None:
-    """Return the account of the address; None for all, and for members, who have only their own."""
+    """Return the account in the address; None for all accounts, and for members, who see only their own."""
     return request.query.get("account") or None if request[ACTOR].scope is None else None
 
 

@@ -181,7 +181,7 @@ def _list_parts(operation: AdminOperation) -> Iterator[Schema]:
 
 
 def _list_headers(operation: AdminOperation) -> Iterator[Schema]:
-    """Yield the header with which a console page proves that it sends a change for which no token is needed."""
+    """Yield the header that proves that a console page sends the request, for changes that need no sign-in."""
     if operation.access == "anyone" and operation.method not in SAFE_METHODS:
         yield ref("Console", "parameters")
 

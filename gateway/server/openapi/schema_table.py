@@ -63,7 +63,7 @@ def list_rows(
 
 
 def resolve(schema: Schema, document: Mapping[str, Any]) -> Schema:
-    """Resolve a ``$ref``, keeping the fields beside it."""
+    """Return what the ``$ref`` of a schema refers to, with the fields beside it; without a ``$ref``, the schema."""
     if "$ref" not in schema:
         return schema
     node: Any = document
@@ -73,7 +73,7 @@ def resolve(schema: Schema, document: Mapping[str, Any]) -> Schema:
 
 
 def _find_object(schema: Schema, document: Mapping[str, Any]) -> Schema | None:
-    """Return the object in a schema: itself, the one of its items or values, or of an alternative; None without one."""
+    """Return the object schema in ``schema``: itself, or that of items, values or an alternative; None without one."""
     schema = resolve(schema, document)
     if "properties" in schema:
         return schema
