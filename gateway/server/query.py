@@ -1,4 +1,4 @@
-"""Parsing the query parameters of a request."""
+"""Parse the query parameters of a request, and convert days to their numbers and back."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime

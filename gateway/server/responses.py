@@ -3,7 +3,7 @@
 aiohttp's own responses are slower, and send the head of a stream separately. Inference responses use these classes;
 most others use aiohttp's. A stream writes its chunks directly to the transport, because one call of aiohttp's coroutine
 ``StreamResponse.write`` per event is too slow. A large response is aiohttp's own, with a timeout for clients that stop
-reading.
+reading. Every response of the application gets the headers of ``build_common_headers``.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class RawResponse(web.StreamResponse):
         return  # the end has been sent
 
     def build_head(self, request: web.Request, headers: dict[str, str], *, until_close: bool = False) -> bytes:
-        """Build a head with status 200.
+        """Build a head with status 200, and add the common headers to ``headers``.
 
         With ``until_close``, the end of the connection marks the end of the body. Raises ``ValueError`` for a line
         break in a header.

@@ -35,7 +35,7 @@ class SampledAnswer:
         self._size = 0
 
     def wrap(self, client_stream: ClientStream) -> ClientStream:
-        """Return a client stream that also holds what is sent."""
+        """Return a client stream that also holds what is sent; ``client_stream`` itself if the answer is not held."""
         return CopyingStream(client_stream, self) if self._is_wanted else client_stream
 
     def note_answer(self, body: bytes, media_type: str) -> None:

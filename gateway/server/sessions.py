@@ -1,4 +1,4 @@
-"""Sessions of console members: the cookie, and the protection against cross-site request forgery (CSRF).
+"""Sessions of console members: cookie, protection against cross-site request forgery (CSRF), and site of passkeys.
 
 A browser attaches the cookie automatically. A request with the cookie must therefore come from a page of this gateway:
 ``Sec-Fetch-Site`` or ``Origin`` must confirm this, and a change also needs a header that no other site can send.

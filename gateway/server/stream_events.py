@@ -1,4 +1,4 @@
-"""Send the events of a kept stream to a client, with their numbers (``id: 17``), and describe the stream."""
+"""Send events of kept streams, from this process or another node, with numbers (``id: 17``); describe streams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,7 @@
-"""``GET /media/{id}``: files that the gateway stores for its clients. A signed URL grants access without a key."""
+"""``GET /media/{id}``: files that the gateway stores for its clients. A signed URL grants access without a key.
+
+Other handlers send files with ``build_file_response``.
+"""
 
 import asyncio
 import io

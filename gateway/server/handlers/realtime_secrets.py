@@ -21,7 +21,8 @@ from gateway.server.request_body import read_json
 async def create_secret(request: web.Request, *, flat: bool) -> web.Response:
     """Create a client secret. ``flat``: the body has the form of the beta version.
 
-    Settings that are not allowed are refused here, and again when a session begins.
+    Settings that are not allowed are refused here, and again when a session begins. Raises ``InvalidRequest`` without
+    an API key, and the errors of ``check_settings``.
     """
     if BUDGET_HEADER in request.headers:
         raise load("server.request_checks:make_budget_refusal")("name it when the realtime session begins")

@@ -92,7 +92,7 @@ async def load_original(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def submit(request: web.Request) -> web.StreamResponse:
-    """Create the job and answer with it."""
+    """Create the job and answer with it. Raises ``InvalidRequest`` for a quote, or a webhook that is not allowed."""
     active, ctx, services = get_active(request, ActiveVideoSubmission), request[CONTEXT], request.app[SERVICES]
     if QUOTE_HEADER in request.headers:
         raise InvalidRequest(f"{QUOTE_HEADER}: nothing can be held for a video", param=QUOTE_HEADER)

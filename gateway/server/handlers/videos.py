@@ -93,7 +93,10 @@ async def delete_video(request: web.Request) -> web.Response:
 
 
 async def get_content(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/videos/{id}/content``: the video file or another ``variant``, or a range of it."""
+    """``GET /v1/videos/{id}/content``: the video file or another ``variant``, or a range of it.
+
+    Raises ``InvalidRequest``, ``TaskNotReady``, and ``NotFound`` if the job has failed or its video has expired.
+    """
     check_dates(request)
     services, job = request.app[SERVICES], await _get_job(request)
     variant = request.query.get("variant", "video")
