@@ -42,7 +42,7 @@ class Attestation:
 
 
 async def attest_bodies(services: Services, account_id: int | None) -> Attestation:
-    """Return the signed statement, of one account or of all. Raises ``OSError``."""
+    """Return the signed statement of one account; of all accounts if ``account_id`` is None."""
     stored_bodies = await services.open_bodies().describe(account_id)
     deletions: list[dict[str, Any]] = []
     for action in _DELETIONS:

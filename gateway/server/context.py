@@ -156,7 +156,7 @@ class StorageServices:
         await self.database.check_writable()
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` if new requests are refused until those that have ended are stored."""
+        """Raise ``StoreUnavailable`` if too many ended requests wait to be stored, or the journal cannot be written."""
         self.write_queue.check_room()
         self.journal.check_writable()
 

@@ -62,7 +62,7 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
 def answer_error(
     error: errors.GatewayError, request: web.Request, request_id: str, headers: dict[str, str] | None = None
 ) -> web.Response:
-    """Build the response for ``error`` in the API format of the client, with a documentation link."""
+    """Build the response for ``error`` in the client's API format, with a link to the documentation if possible."""
     add_doc_url(error, request)
     return build_error_response(error, request_id, headers, find_error_format(request))
 

@@ -20,7 +20,7 @@ from gateway.server.kept_exchange import MAX_BODY_BYTES, KeepingServices, KeptEx
 MAX_FRAME_BYTES = 256 * 1024
 """Maximum size of the events that wait on the loop; then they go to the thread."""
 _EVENT_BYTES = 128
-"""What an event takes in memory besides its bytes."""
+"""Bytes that an event takes in memory besides its own."""
 
 _Event = tuple[bool, float, bytes]
 """Whether the event was sent to the client, when it came (monotonic seconds), and its bytes."""

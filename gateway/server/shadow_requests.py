@@ -44,7 +44,7 @@ class ShadowRequests:
         self._problem = ""
 
     def draw(self, route: Route, operation: Operation) -> SampledAnswer | None:
-        """Return what holds the answer to a request that may be copied; None if no step of the route copies it."""
+        """Draw whether a request is copied. Return the sample that will hold its answer; None if no step copies it."""
         if not _is_copied(operation):
             return None
         draw = self.rng()

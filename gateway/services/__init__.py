@@ -93,7 +93,7 @@ class _StoredState:
 
 @frozen
 class _RequestServices:
-    """The services that requests pass through, from who may call them to routing, media, video jobs and batches."""
+    """The services that requests pass through: authentication, routing, media, video jobs, batches and what is kept."""
 
     routing: RoutingServices
     media: MediaServices
@@ -118,7 +118,7 @@ class _KeptServices:
 
 @frozen
 class _OperationServices:
-    """The services of the gateway's operators. ``sign_in``, ``alerts`` and ``sinks`` are None if they are not open."""
+    """Services for operators. ``sign_in``, ``alerts`` and ``sinks`` are None if they are not configured."""
 
     admin: AdminServices
     sign_in: "ProviderSignIn | None"

@@ -22,7 +22,7 @@ STORE_RETRY_S = 5.0
 SAVE_INTERVAL_S = 60.0
 """How often the cursor is stored if it has only passed rows that do not match."""
 MAX_SPLIT_ATTEMPTS = 40
-"""Attempts to find the requests that a receiver refuses, for each batch."""
+"""Maximum number of attempts for one batch, to find the requests that the receiver refuses."""
 OLDEST_CURSOR = "0"
 _MAX_DOUBLINGS = 10
 _FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)

@@ -11,7 +11,7 @@ from gateway.storage.database import Database
 from gateway.storage.schema import alerts
 
 _MAX_DELETED = 500
-"""Alerts per statement."""
+"""Maximum number of alerts that one statement deletes."""
 
 
 class AlertRepository:

@@ -18,7 +18,7 @@ from gateway.storage.schema import keys, requests
 
 _LIST_KEYS = select(keys).order_by(keys.c.id)
 _IDS_PER_QUERY = 500
-"""Ids per statement, because databases limit the number of values in one."""
+"""Maximum number of ids in one statement, because databases limit the number of its values."""
 KEY_TAKEN = "This key's secret is in use already"
 
 

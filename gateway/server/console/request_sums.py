@@ -41,7 +41,7 @@ def find_since(period: str, now_s: float) -> str | None:
 
 
 async def load_sums(request: web.Request, filters: Mapping[str, str]) -> UsageReport | None:
-    """Return the sums of all requests that the filters match; None if no stored sums have exactly these.
+    """Return the sums of all requests that the filters match; None if no sums are stored for exactly these filters.
 
     Sums are stored for whole hours, and for whole days of end users, sessions and tags. Without a period the page does
     not wait for sums of all times.

@@ -87,7 +87,7 @@ def _build_copy(
 
 
 def _list_places(route: RouteDetails) -> Mapping[str, _Place]:
-    """Return the place of each model, under its own name and the providers' names: the first step that has it."""
+    """Return the place of each model by its own and the providers' names; the first if several steps have it."""
     places: dict[str, _Place] = {}
     for served in route.served:
         step_models = [other for other in route.served if other.step == served.step]

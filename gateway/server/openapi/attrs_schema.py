@@ -194,7 +194,7 @@ def _build_field(field: "attrs.Attribute[Any]", descriptions: Mapping[str, str],
 
 
 def _join_texts(description: str | None, check: Constraint | None) -> str:
-    """Join a field's meaning with what its constraint expects, unless the schema's numbers show that."""
+    """Return a field's meaning, and what its constraint expects unless the bounds in the schema show that."""
     limits = "" if check is None or _list_bounds(check) else f"{check.expected[:1].upper()}{check.expected[1:]}."
     return " ".join(filter(None, (description, limits)))
 

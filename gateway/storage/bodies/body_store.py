@@ -406,7 +406,10 @@ class BodyStore:
         return await self._index.remove_expired(self._now_ms())
 
     async def describe(self, account_id: int | None = None) -> StoredBodies:
-        """Return how much is kept. ``account_id``: count only its requests; bytes are always those of all accounts."""
+        """Return how much is kept, also if the files cannot be opened: then with the problem.
+
+        ``account_id``: count only its requests; bytes are always those of all accounts.
+        """
         problem = self.problem
         async with self._lock:
             try:

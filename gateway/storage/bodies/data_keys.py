@@ -20,7 +20,7 @@ _SUFFIX = ".key"
 _DEAD_SUFFIX = ".dead"
 _VERSION_SUFFIX = ".version"
 MAX_KEYS_IN_MEMORY = 10_000
-"""Far more than the accounts of one batch: what a key has sealed is stored before the key is forgotten."""
+"""Far more than one batch has accounts, because what a key has sealed must be stored before it is forgotten."""
 
 
 class KeyFiles(Protocol):
