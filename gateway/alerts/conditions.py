@@ -177,7 +177,10 @@ def check_certificate(certificate: Certificate | None, now_s: float) -> Iterator
 
 
 def find_expiring_keys(keys: Iterable[ApiKey], names: Mapping[int, str], now_s: float) -> Iterator[Condition]:
-    """Yield a condition for each active API key that expires within a week or expired within the last week."""
+    """Yield a condition for each active API key that expires within a week or expired within the last week.
+
+    ``names`` are the names of accounts by id.
+    """
     for key in keys:
         if key.status != "active" or key.expires_s is None or abs(key.expires_s - now_s) > WARN_KEY_DAYS * _DAY_S:
             continue

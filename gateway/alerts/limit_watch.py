@@ -56,7 +56,6 @@ class LimitWatch:
 
     Args:
         find_settings: returns the section ``[billing]`` in force.
-        clock: Unix seconds.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Sends alerts as signed webhooks by the rules of Standard Webhooks (``domain/webhook.py``).
+"""Sends alerts as webhooks by the rules of Standard Webhooks (``domain/webhook.py``), signed if a secret is set.
 
 The operator configures the address, which may therefore be in a private network. Redirects are not followed.
 """

@@ -52,8 +52,8 @@ class AccountRules:
 
     Attributes:
         find_webhook_hosts: returns globs of the hosts that a member may use in a key's webhook URL.
-        find_groups: returns the groups of channels and prices; keys in other groups are refused. If it returns None,
-            any group is valid.
+        find_groups: returns the groups of channels and prices; accounts and keys may use no others. If it returns
+            None, any group is valid.
         check_account_may_go: raises ``Conflict`` if every active administrator belongs to the account.
         shared: whether other nodes use the keys, too. Their last uses are read from the stored requests, and accounts
             with a time zone may have no daily or monthly quotas.

@@ -51,7 +51,7 @@ class ClientSecrets:
     async def create(self, caller: Caller, model: str | None, session: dict[str, Any], ttl_s: int) -> tuple[str, int]:
         """Return a new client secret of the caller's key, and its expiry in Unix seconds.
 
-        Raises ``RateLimited`` if there are too many, ``StoreUnavailable``.
+        Raises ``RateLimited`` if there are too many.
         """
         now_s, key_id = self._clock(), caller.key.id
         own_count, total, first_ms = await self._values.count_values(_KIND, key_id)

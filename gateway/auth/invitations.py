@@ -22,7 +22,7 @@ PASSKEY_REQUIRED = (
     "administrator to remove your passkeys"
 )
 FIRST_ACCOUNT = "local"
-"""The first administrator's account, if an account of this name exists."""
+"""Name of the first administrator's account: preferred among active accounts, and created if none is active."""
 
 
 @frozen

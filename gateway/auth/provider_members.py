@@ -117,7 +117,8 @@ class ProviderMembers:
     async def link(self, claims: Claims, flow: Flow, visitor: ClientInfo) -> None:
         """Link the identity to the member whose session began the flow.
 
-        Raises ``Forbidden`` if the session has ended or the member is disabled.
+        Raises ``Forbidden`` if the session has ended or the member is disabled, and ``Conflict`` if the identity
+        belongs to another member.
         """
         stored_session = await self._members.find_session(bytes.fromhex(flow.session))
         if stored_session is None or stored_session[0].is_over(self._now_ms()) or stored_session[1].status != "active":

@@ -7,7 +7,7 @@ from gateway.frozen import frozen
 
 
 class ShortLived(Protocol):
-    """Values by kind and name, until they expire. Methods raise ``StoreUnavailable`` if the database fails."""
+    """Values by kind and name, until they expire."""
 
     async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
         """Store a value unless there is one already; return whether it was stored. ``count_values`` uses ``key_id``."""

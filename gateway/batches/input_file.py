@@ -1,4 +1,4 @@
-"""Reads and checks a batch's input line by line, in pieces, before any request is sent."""
+"""Reads the input of a batch in groups of lines, and checks every line before any request is sent."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable

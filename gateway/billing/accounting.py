@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 MAX_BALANCE_NANOS = 2**62
-"""The largest quota including credits, in nano-USD. A signed 64-bit integer holds almost twice as much."""
+"""The largest amount, positive or negative, to which a credit may bring a balance, in nano-USD."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -131,10 +131,7 @@ class AccountingService:
             load("billing.zone_days:set_zones")(zoned_accounts, callers, balances, self._limits)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
-        """Bring balances up to date: wait while the current day is being read, and read those shared with other nodes.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Bring balances up to date: wait while the current day is being read, then read those that nodes share."""
         await self._await_day()
         await self._read_shared(*owners)
 
@@ -196,8 +193,8 @@ class AccountingService:
 
         ``subject`` is the owner's name in the audit log; the default is ``owner.name``.
 
-        Raises ``InvalidRequest`` if the owner has no quota or the balance would be too large, ``Conflict`` if the
-        reference was used for another credit, and ``StoreUnavailable`` if the ledger cannot be written.
+        Raises ``InvalidRequest`` if the owner has no quota or the balance would be too large, and ``Conflict`` if
+        the reference was used for another credit.
         """
         await self._await_day()
         async with self._credit_lock:

@@ -26,17 +26,14 @@ class SpendingForecaster:
         self._clock = clock
 
     async def forecast_limits(self, limit_uses: Iterable[LimitUse], count: int) -> Sequence[tuple[LimitUse, Forecast]]:
-        """Return forecasts of the ``count`` most used limits (at most ``MAX_FORECASTS``), the next to be reached first.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Return forecasts of the ``count`` most used limits, at most ``MAX_FORECASTS``, the earliest reached first."""
         now_s = self._clock()
         chosen_uses = nlargest(min(count, MAX_FORECASTS), limit_uses, key=lambda limit_use: limit_use.rank(now_s))
         forecasts = [(limit_use, await self.forecast_limit(limit_use)) for limit_use in chosen_uses]
         return sorted(forecasts, key=lambda pair: _order(*pair))
 
     async def forecast_limit(self, limit_use: LimitUse) -> Forecast:
-        """Return the forecast of one limit. Raises ``StoreUnavailable``."""
+        """Return the forecast of one limit."""
         now_s = self._clock()
         return forecast(limit_use, await self._read_history(limit_use, now_s), now_s)
 

@@ -19,10 +19,7 @@ async def list_problems(
     queue: WriteQueue,
     now_s: float,
 ) -> list[str]:
-    """Return what does not agree in the sums of limits. ``queue.writing`` must be held.
-
-    Raises ``StoreUnavailable``.
-    """
+    """Describe each disagreement in the sums of limits. ``queue.writing`` must be held."""
     # All copies must be of the same moment, so nothing awaits until they are made.
     problems = _check_balances(books, reservations)
     memory, known_since = _copy_spent(books)
@@ -53,7 +50,7 @@ def list_node_problems(
     differences: Iterable[CounterDifference],
     now_s: float,
 ) -> list[str]:
-    """Return what does not agree in this node's reservations, and in the sums of limits that all nodes share."""
+    """Describe each disagreement in this node's reservations, and in the sums of limits that all nodes share."""
     return _check_balances(books, reservations) + [
         _describe_counter(
             (difference.counter, difference.subject, difference.start_s),

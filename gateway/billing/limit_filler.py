@@ -61,10 +61,7 @@ class CountingStart:
 async def list_counting_starts(
     database: Database, spending: SpendingLimits, now_s: float, limits: Iterable[Limit]
 ) -> dict[str, CountingStart]:
-    """Return the ``CountingStart`` of each of ``limits`` that limits money and is in force, by counter.
-
-    Raises ``StoreUnavailable``.
-    """
+    """Return the ``CountingStart`` of each of ``limits`` that limits money and is in force, by counter."""
     fills = await LimitFillRepository(database).list_fills()
     counters, starts = {limit.counter for limit in spending.limits}, {}
     for limit in limits:
@@ -173,7 +170,7 @@ class LimitFiller:
             return
 
     async def open(self) -> None:
-        """Record which limits are in force, and begin to fill new ones. Raises ``StoreUnavailable``."""
+        """Record which limits are in force, and begin to fill new ones."""
         spending, now_s = self._spending, self._clock()
         spending.changed.clear()
         new_counters = dict(spending.new_counters)

@@ -81,7 +81,6 @@ class SpendingLimits:
     Args:
         counters: what subjects have spent, in the database.
         queue: settled requests that are not in the database yet.
-        clock: Unix seconds.
         make_book: makes the balances of a limit.
 
     Attributes:
@@ -345,7 +344,7 @@ class SpendingLimits:
     async def check_left(self, ctx: RequestContext, day: UtcDay) -> None:
         """Raise ``QuotaExceeded`` if a limit of the request is used up even without what is reserved under it.
 
-        Raises ``SessionEnded``, ``StoreUnavailable``.
+        Raises ``SessionEnded`` if the request's session was ended.
         """
         await self.load(ctx)
         now_s = self._clock()
@@ -403,14 +402,14 @@ class SpendingLimits:
         return None if self.budgets is None else self.budgets.find_own_balance(ctx)
 
     async def check_session(self, ctx: RequestContext) -> None:
-        """Check the request's session. Raises ``SessionEnded``, ``BudgetExceeded``, ``StoreUnavailable``."""
+        """Check the request's session. Raises ``SessionEnded``, ``BudgetExceeded``."""
         if self.budgets is not None and ctx.attribution.session:
             await self.budgets.check_request(ctx)
 
     async def load(self, ctx: RequestContext) -> None:
         """Read what the subjects of a request have spent.
 
-        Raises ``SessionEnded``, ``BudgetExceeded``, ``StoreUnavailable``.
+        Raises ``SessionEnded``, ``BudgetExceeded``.
         """
         await self.check_session(ctx)
         balances = [
@@ -463,7 +462,7 @@ class SpendingLimits:
     ) -> Sequence[SubjectBalance]:
         """Return the balances of a request's subjects, in the windows of ``now_s``.
 
-        ``must_count``: count also for a session that is not in memory, because it may have a budget.
+        ``must_count``: include a balance for a session that is not in memory, because it may have a budget.
         """
         if isinstance(request, RequestContext):
             key, account_id = request.caller.key, request.caller.account.id
@@ -562,11 +561,11 @@ class SpendingLimits:
         )
 
     async def list_problems(self, reservations: Iterable[Reservation]) -> list[str]:
-        """Return what does not agree in balances, counters and requests. ``queue.writing`` must be held."""
+        """Describe each disagreement of balances, counters and requests. ``queue.writing`` must be held."""
         return await list_problems(self.list_books(), reservations, self._counters, self._queue, self._clock())
 
     async def retire(self, now_s: float) -> int:
-        """Delete sums of windows that ended long ago; return their number. Raises ``StoreUnavailable``."""
+        """Delete sums of windows that ended long ago; return their number."""
         return sum(
             [
                 await self._counters.delete_before(counter, find_kept_since(counter, now_s))

@@ -61,18 +61,18 @@ class LiveLimits:
         return self.spending.list_charges(row) if self.spending is not None and in_force else ""
 
     async def retire(self, now_s: float) -> int:
-        """Delete the sums of windows that ended long ago; return their number. Raises ``StoreUnavailable``."""
+        """Delete the sums of windows that ended long ago; return their number."""
         return 0 if self.spending is None else await self.spending.retire(now_s)
 
     async def retire_sessions(self, before_ms: int) -> int:
         """Delete budgets of sessions without requests that were set before ``before_ms`` (Unix ms), and their sums.
 
-        Return the number of deleted rows. Raises ``StoreUnavailable``.
+        Return the number of deleted rows.
         """
         return 0 if self.budgets is None else await self.budgets.retire(before_ms)
 
     def set_zone(self, account_id: int, key_ids: Collection[int], zone: "AccountZone") -> None:
-        """Let limits follow the time zone of an account. ``key_ids`` are its keys."""
+        """Let limits follow the time zone of an account. ``key_ids`` are the account's keys."""
         self._zones[account_id] = key_ids, zone
         if self.spending is not None:
             self.spending.set_zone(account_id, key_ids, zone)
@@ -89,7 +89,7 @@ class LiveLimits:
         self._apply()
 
     async def load_sessions(self) -> None:
-        """Load the newest budgets and ends of sessions, if any is stored. Raises ``StoreUnavailable``."""
+        """Load the newest budgets and ends of sessions, if any is stored."""
         if await self._database.read(select(session_states.c.subject).limit(1)):
             await self.open_budgets().load_newest()
 

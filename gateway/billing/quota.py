@@ -113,7 +113,7 @@ class QuotaService:
                 self._counters.release(permit, 0)
 
     async def admit(self, ctx: RequestContext, targets: Sequence[Target], *, journaled: bool = True) -> Reservation:
-        """Reserve the highest cost at any affordable target, take a permit, record the start if ``journaled``."""
+        """Reserve the highest cost at any affordable target, take a permit, and record the start if ``journaled``."""
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded or (ctx.attribution.session and self._balances.limits is not None):
             await self._prepare(ctx)
@@ -156,7 +156,7 @@ class QuotaService:
     async def record_start(self, ctx: RequestContext, start: RequestStart) -> None:
         """Record the start of a request that was admitted with ``journaled=False``.
 
-        Raises ``StoreUnavailable``, and the errors of a caller who may no longer send the request.
+        Raises the errors of ``_check_again`` if the caller may no longer send the request.
         """
         self._journal.start_at_once(start) or await self._record_start(ctx, start)
 
@@ -256,8 +256,7 @@ class QuotaService:
     async def _check_session(self, ctx: RequestContext) -> None:
         """Raise ``SessionEnded`` if the request's session was ended.
 
-        Raises ``BudgetExceeded`` if the budget of the session was deleted and cannot be opened again, and
-        ``StoreUnavailable``.
+        Raises ``BudgetExceeded`` if the budget of the session was deleted and cannot be opened again.
         """
         if self._balances.limits is not None:
             await self._balances.limits.check_session(ctx)

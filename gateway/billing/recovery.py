@@ -28,7 +28,7 @@ async def recover(
     now_ms: int,
     list_charges: Callable[[RequestRecord], str],
 ) -> None:
-    """Store the unfinished requests. Rows that are already stored do not change. Raises ``StoreUnavailable``.
+    """Store the unfinished requests. Rows that are already stored do not change.
 
     A request that had ended is charged its cost. Any other one was interrupted: ``on_crash`` decides whether its
     reservation is released or charged. If ``on_crash`` is None, the request stays in the journal for a later decision.

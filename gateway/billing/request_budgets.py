@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class RequestBudgets:
-    """The budgets that requests have brought along. ``clock``: Unix seconds.
+    """The budgets that requests have brought along.
 
     ``book``: the balances of sessions on a node of a cluster; None for those of a single process.
     """
@@ -78,14 +78,14 @@ class RequestBudgets:
             self._own[part] = own
 
     async def load_newest(self) -> None:
-        """Read the sessions that were changed last. Raises ``StoreUnavailable``."""
+        """Read the sessions that were changed last."""
         for state in await self.states.list_newest(self._max_sessions):
             self._adopt(state)
 
     async def open(self, account_id: int, session: str, limit_nanos: int, key: ApiKey) -> None:
         """Open the budget of a session, or change it; the budget is stored when this returns.
 
-        Raises ``BudgetExceeded`` if ``key`` allows no such amount, ``SessionEnded``, ``StoreUnavailable``.
+        Raises ``BudgetExceeded`` if ``key`` allows no such amount, and ``SessionEnded``.
         """
         subject = _build_subject(account_id, session)
         balance = self._find(subject)
@@ -135,7 +135,7 @@ class RequestBudgets:
         return balance.spent_nanos
 
     async def end(self, account_id: int, session: str, audit: AuditRow) -> SessionState:
-        """End a session: from now on its requests are refused. Return its state. Raises ``StoreUnavailable``."""
+        """End a session: from now on its requests are refused. Return its state."""
         subject = _build_subject(account_id, session)
 
         async def work() -> SessionState:
@@ -147,7 +147,7 @@ class RequestBudgets:
         return await self._run(work())
 
     async def check(self, account_id: int, session: str) -> None:
-        """Raise ``SessionEnded`` if the session was ended. Raises ``StoreUnavailable`` if a look-up fails."""
+        """Raise ``SessionEnded`` if the session was ended."""
         subject = _build_subject(account_id, session)
         if subject not in self._ended:
             async with self._lock(subject):
@@ -157,7 +157,7 @@ class RequestBudgets:
     async def reload(self, subject: str) -> bool:
         """Read a session that another process may have changed; return whether it was ended.
 
-        Raises ``StoreUnavailable``.
+        If the store does not answer, the next request of the session reads it again.
         """
         async with self._lock(subject):
             try:
@@ -172,7 +172,7 @@ class RequestBudgets:
         """Delete the budgets of sessions without stored requests that were set before ``before_ms``.
 
         Those that running requests use stay, and so do ended sessions. What is spent under budgets that are gone is
-        deleted, too. Return the number of deleted budgets and sums. Raises ``StoreUnavailable``.
+        deleted, too. Return the number of deleted budgets and sums.
         """
         total, is_done = 0, False
         while not is_done:

@@ -28,13 +28,13 @@ class RetentionWorker:
     """Deletes old rows regularly.
 
     Args:
-        write_queue: rows that are not stored yet. No row is deleted while it fails: a row whose commit was not
+        write_queue: rows that are not stored yet. No request is deleted while it fails: a row whose commit was not
             confirmed is written again, and that write must find the stored row.
         keep_days: returns how long requests are kept; 0: forever, except those that sessions have refused.
         retire_limits: deletes sums of limits that are old at a time in Unix seconds; returns their number.
         retire_sessions: deletes budgets of sessions without requests that were set before a time in Unix milliseconds,
             and their sums; returns the number of rows.
-        clock: returns Unix seconds. If the newest record is older, age is counted from that record.
+        clock: if the newest record is older than this time, age is counted from that record.
     """
 
     def __init__(

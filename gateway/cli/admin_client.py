@@ -1,4 +1,4 @@
-"""A client of the admin API, for the gateway running with a data folder or one started for a single command.
+"""A client of the admin API of a gateway: the one at ``--url``, or the one that runs with the data folder.
 
 If no gateway is running, the application is served in this process on a free loopback port, called, and stopped. It
 locks the data folder like any gateway.
@@ -199,7 +199,7 @@ def call(
 
 
 def run_with_channels(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """Run like ``run``, but accept an unused data folder without creating it; only configured channels exist then."""
+    """Run like ``run``, but use a temporary data folder in place of an unused one, which is not created."""
     return run(context, work) if context.url or is_used(context.data) else run_without_trace(context, work)
 
 

@@ -1,4 +1,4 @@
-"""The ``alerts`` command: where alerts go, how that went, and a test."""
+"""The ``alerts`` commands: list the targets of alerts and the last alerts, and test targets."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 from collections.abc import Sequence

@@ -149,7 +149,7 @@ def downgrade(context: CliContext, *, version: str) -> None:
 
 
 def _find_server(config: "Config") -> str:
-    """Return the URL of a PostgreSQL database; empty if the database is a file. Raises ``CliError``."""
+    """Return the URL of a PostgreSQL database; empty if it is a file. Raises ``CliError`` if an extra is missing."""
     if not config.store.is_postgres:
         return ""
     from gateway.config.extras import list_missing_extras

@@ -24,7 +24,7 @@ _NEGATIVE_AMOUNTS = {"ignore_unknown_options": True}
 
 
 class _UsageAxis(click.ParamType[str]):
-    """What rows are grouped by: one of a few names, or a tag's with the prefix ``tag:``."""
+    """What rows are grouped by: one of a few names, or ``tag:`` and the name of a tag."""
 
     name = "axis"
 

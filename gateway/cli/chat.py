@@ -72,7 +72,7 @@ async def _choose_model(admin: AdminClient) -> str:
 
 @contextlib.contextmanager
 def _open_temporary_key(context: CliContext, given_key: str | None, account: str | None) -> Iterator[str]:
-    """Yield the secret of the key ``given_key``, or of a temporary key that is deleted afterwards."""
+    """Yield ``given_key``, or if it is None the secret of a temporary key, which is deleted afterwards."""
     if given_key is not None:
         yield given_key
         return

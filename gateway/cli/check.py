@@ -66,7 +66,7 @@ def check(context: CliContext) -> None:
 
 
 async def _test(admin: admin_client.AdminClient) -> Json:
-    """Test all active channels; return the results, the models without a price, and warnings about routes."""
+    """Test all active channels; return the results, the models without a price, and warnings about routes and maps."""
     from gateway.config.loader import read_shipped_prices
     from gateway.routing.route_warnings import list_map_warnings
 

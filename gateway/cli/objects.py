@@ -108,7 +108,10 @@ def call_object(
     query: Mapping[str, Any] | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Json:
-    """Send one request about the object ``name_or_id`` below ``path``, and return the answer. Raises ``CliError``."""
+    """Find the id of the object ``name_or_id`` below ``path``, send one request about it, and return the answer.
+
+    Raises ``CliError``.
+    """
 
     async def work(admin: AdminClient) -> Json:
         object_id = await find_id(admin, path, name_or_id)

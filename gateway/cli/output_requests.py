@@ -1,4 +1,4 @@
-"""Prints one request: its fields, its attempts, its cost, and its stored bodies."""
+"""Prints one request: its fields, its attempts, its cost, and its kept bodies."""
 
 import click
 

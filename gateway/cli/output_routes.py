@@ -91,5 +91,5 @@ def _format_count(row: Json, name: str) -> str:
 
 
 def print_tests(results: Sequence[Json]) -> None:
-    """Print the result of the request to each step."""
+    """Print a table of the results of a route's test: a row for each model of each step."""
     print_table(TESTS, results, "")

@@ -1,4 +1,4 @@
-"""The ``sinks`` command: where requests are delivered, how far that is, and a test."""
+"""The ``sinks`` commands: list the sinks of requests and how far their deliveries are, and test a sink."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 from collections.abc import Sequence

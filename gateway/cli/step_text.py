@@ -1,4 +1,4 @@
-"""Steps of a route as one line of text: ``gpt-5-mini*9 gpt-5-nano channels=azure-* on=unavailable,budget``."""
+"""Parses and formats a step of a route: ``gpt-5-mini*9 gpt-5-nano channels=azure-* on=unavailable,budget``."""
 
 import re
 from typing import Any

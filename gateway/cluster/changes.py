@@ -1,4 +1,4 @@
-"""Applies the changes that other nodes of the cluster have committed."""
+"""Applies the changes that other nodes have committed, and stores again what a replaced database may lack."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -103,7 +103,7 @@ class ChangeFollower:
             await self._credit_keeper.restore_leases(database.credit.restore_leases)
 
     async def restore_jobs(self) -> None:
-        """Store the kept changes of this node again: jobs, batches, files, responses. Raises ``StoreUnavailable``."""
+        """Store the kept changes of this node again: jobs, batches, files, responses."""
         from gateway.cluster.kept.restore import restore_changes  # noqa: PLC0415 - a single process does not need it
 
         await restore_changes(self._storage.database, str(self._node.address.timeline), self._node.process)

@@ -54,7 +54,7 @@ class ChangeKeeper:
         return int(self._node.clock.now() * 1000)
 
     async def keep_new_rows(self) -> None:
-        """Keep the audit rows written since the last call. Raises ``StoreUnavailable``."""
+        """Keep the audit rows written since the last call."""
         rows = await self._repository.list_newest_rows(self._newest_sequence)
         since_ms = self._now_ms - ROW_RETENTION_MS
         for row in rows:
@@ -63,7 +63,7 @@ class ChangeKeeper:
         self._kept_rows = {sequence: row for sequence, row in self._kept_rows.items() if row.at_ms >= since_ms}
 
     async def bring_back(self) -> None:
-        """Apply again what takes rights away, and record all lost changes. Raises ``StoreUnavailable``."""
+        """Apply again what takes rights away, and record all lost changes."""
         lost_rows = await self._find_lost_rows()
         async with self._node.bring_back_alone():
             record, generation = await self._repository.read(), self._node.generation

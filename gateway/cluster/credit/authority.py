@@ -161,7 +161,7 @@ class PostgresCreditAuthority:
 
     @asynccontextmanager
     async def _use_connection(self, timeout_s: float = STATEMENT_TIMEOUT_S) -> AsyncIterator[Connection]:
-        """Hold the connection exclusively for one operation. Raises ``StoreUnavailable``.
+        """Hold the connection exclusively for one operation.
 
         Any exception but ``CreditHeldBack``, including cancellation, closes the connection.
         """

@@ -22,7 +22,7 @@ _PAIR_SIZE = 2
 
 
 class LeasedBalances(Balances):
-    """The balances of a node in a cluster. ``clock``: Unix seconds."""
+    """The balances of a node in a cluster."""
 
     def __init__(self, clock: Callable[[], float], keeper: CreditKeeper) -> None:
         super().__init__(clock)
@@ -47,7 +47,7 @@ class LeasedBalances(Balances):
     async def reserve(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation:
         """Reserve ``nanos`` as soon as the store has granted the credit.
 
-        Raises ``QuotaExceeded``, ``SessionEnded``, ``StoreUnavailable``.
+        Raises ``QuotaExceeded``, ``SessionEnded``.
         """
         own: OwnBalance | None = None
         balances: Sequence[LeasedBalance] = self._find_pair(caller)
@@ -129,7 +129,7 @@ class LeasedBalances(Balances):
         """Wait until the balances have room for ``nanos`` in total, or the store has no more.
 
         ``is_alone``: the request is the only one that may exceed the balances. Its reservation takes all free credit
-        meanwhile, since other nodes ask for it. Raises ``StoreUnavailable``.
+        meanwhile, since other nodes ask for it.
         """
 
         def try_extend() -> Reservation | None:

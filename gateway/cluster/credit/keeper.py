@@ -166,10 +166,7 @@ class CreditKeeper:
         )
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
-        """Get overdrafts of ``balances`` until ``end_overdrafts``; return False if another node has one.
-
-        Raises ``StoreUnavailable`` if the store does not answer in time.
-        """
+        """Get overdrafts of ``balances`` until ``end_overdrafts``; return False if another node has one."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._overdraft_requests.append((balances, answer))
         self._wake.set()
@@ -244,10 +241,7 @@ class CreditKeeper:
         self.reread_leases()
 
     async def check(self) -> Sequence[str]:
-        """Return errors in the leases: more held than granted, or less set aside in the store than granted here.
-
-        Raises ``StoreUnavailable``.
-        """
+        """Describe errors in the leases: more held than granted, or less set aside in the store than granted here."""
         async with self.correction_lock, self._find_unposted() as add_up:
             stored_nanos = {lease.balance: lease.outstanding_nanos for lease in await self._authority.find_leases()}
             unposted_nanos = {} if self._leases_unknown else add_up()

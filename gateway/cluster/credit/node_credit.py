@@ -103,7 +103,10 @@ class NodeCredit:
         await self._authority.end_leases()
 
     def make_limit_book(self, limit: "Limit", now_s: float, account_zone: "AccountZone | None" = None) -> "LimitBook":
-        """Return the balances of a limit, which spend from leases; in the windows of an account, or of the limit."""
+        """Return the balances of a limit, which spend from leases.
+
+        ``account_zone``: the time zone in which windows begin; None: that of the limit.
+        """
         from gateway.domain.leased_limit_balance import LeasedLimitBook  # noqa: PLC0415 - only if there are limits
 
         return LeasedLimitBook(self.keeper, limit, now_s, account_zone)

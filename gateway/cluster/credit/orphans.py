@@ -17,7 +17,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class OrphanStore(Protocol):
-    """The leases of all nodes. Every method raises ``StoreUnavailable``."""
+    """The leases of all nodes."""
 
     async def list_orphaned_nodes(self, after_s: float) -> Sequence[str]:
         """Return the nodes that ended at least ``after_s`` seconds ago and have leases."""

@@ -16,7 +16,8 @@ LEFT JOIN beats b ON b.node = e.id WHERE e.id <> $2 AND b.detail ->> 'store' IS 
 """
 """The nodes that have not stored their last rows again on a server of this generation.
 
-``beat`` is the number of beats of a node that still has rows of another server; 0 for others, which start or are older.
+``beat`` is the number of beats of a node that still has rows of another server; 0 for a node that is starting, or of
+an older version.
 """
 OWNER_NUMBERS: Mapping[BalanceOwner, int] = {"account": 0, "key": 1, "limit": 2}
 OWNERS: Mapping[int, BalanceOwner] = {number: owner for owner, number in OWNER_NUMBERS.items()}

@@ -103,7 +103,6 @@ async def end_orphans(
     Raises:
         NotFound: there is no such node.
         Conflict: the node is live.
-        StoreUnavailable: the database does not answer.
     """
     day = parse_day(now_s)
 

@@ -16,7 +16,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class EndedNodes(Protocol):
-    """The stored records of ended nodes. Every method raises ``StoreUnavailable``."""
+    """The stored records of ended nodes."""
 
     async def find_nodes(self) -> Sequence[str]:
         """Return the dead nodes without a disk of their own, and all ended nodes with notes."""

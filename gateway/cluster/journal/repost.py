@@ -15,7 +15,7 @@ log = structlog.stdlib.get_logger(__name__)
 async def post_kept(journal: RequestJournal, ledger: LedgerRepository) -> None:
     """Store the rows of the last minutes that the store has lost. No-op if the journal keeps no stored rows.
 
-    Raises ``StoreUnavailable``, and ``OSError`` if a file of the journal cannot be read.
+    Raises ``OSError`` if a file of the journal cannot be read.
     """
     if not isinstance(journal, KeptJournal):
         return

@@ -44,10 +44,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def restore_changes(database: Database, timeline: str, process: str, max_hold_s: float = MAX_HOLD_S) -> None:
-    """Bring the kept changes back into the database on this ``timeline``, and log those that it refuses.
-
-    Raises ``StoreUnavailable``.
-    """
+    """Bring the kept changes back into the database on this ``timeline``, and log those that it refuses."""
     change_file, restored_count, last_number = database.kept, 0, 0
     if not isinstance(change_file, ChangeFile):
         return

@@ -1,4 +1,4 @@
-"""One command to the server of rate limits, and its answer. ``gateway.domain.limit_server`` describes both."""
+"""Builds one command to the server of rate limits; ``gateway.domain.limit_server`` describes its fields."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -14,7 +14,7 @@ TOKENS: Literal[1] = 1
 
 
 class LimitBatch:
-    """Builds a command. Names get provisional positions and are sorted at the end."""
+    """Builds a command from what is added. ``build`` sorts the names and refers to them by their positions."""
 
     def __init__(self) -> None:
         self._running_counts: dict[str, int] = {}

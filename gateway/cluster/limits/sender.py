@@ -69,7 +69,7 @@ class LimitSender:
         return self._server.name
 
     def wake(self) -> None:
-        """Send waiting work, in this turn of the event loop or after the command in progress."""
+        """Send waiting work as soon as no other command is in progress."""
         self._wake.set()
 
     def wake_within(self, seconds: float) -> None:

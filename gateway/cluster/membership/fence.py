@@ -25,7 +25,8 @@ def read_boot_time() -> float:
 class FencedWriteQueue(WriteQueue):
     """The write queue of a node. It refuses requests after ``valid_until_s`` (by ``read_boot_time``).
 
-    While rows cannot be stored, it still accepts requests for ``ClusterTimes.ride_through_s`` seconds.
+    While rows cannot be stored, it still accepts requests for ``ClusterTimes.ride_through_s`` seconds, as long as less
+    than half of the queue is used.
 
     Attributes:
         when_fenced: functions to call as soon as the node is fenced.

@@ -190,9 +190,6 @@ class ClusterNode:
             restore: stores again what was stored recently, because another server has replaced the store, or a backup
                 was restored. May raise ``StoreUnavailable``.
             keep_rows: called with each beat, to remember what the store has. May raise ``StoreUnavailable``.
-
-        Raises:
-            StoreUnavailable: the database does not answer.
         """
         await self._session.free_former()
         self._apply, self._reload, self._restore, self._keep_rows = apply, reload, restore, keep_rows
