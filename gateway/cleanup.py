@@ -1,4 +1,4 @@
-"""Deletes old records: idempotency records, webhook deliveries, video jobs, members' sessions, batches, responses."""
+"""Deletes old idempotency records, webhook deliveries, video jobs, batches, responses, members' sessions and links."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class RecordCleanup:
         idempotency: records, kept for a day.
         deliveries: kept for a month after they ended.
         videos: kept for a month after they failed or their files expired.
-        members: their sessions, deleted when they have expired.
+        members: their sessions and the links for members, deleted when they have expired.
         owners: response owners, kept as long as providers keep responses.
         kept_responses: deleted at the end of their time.
         batches: kept for a month; a batch that has not ended stays.

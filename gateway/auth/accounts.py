@@ -37,8 +37,8 @@ from gateway.storage.merging import ChangedMeanwhile
 
 _ALPHABET = string.ascii_letters + string.digits
 MAX_KEYS, MAX_CHARS = 500, 4_096
-"""Limits for keys that members create or change: keys per account, and characters in a list of a key. Every change
-reads all keys again, and compiling a glob takes 20 us per character, on the event loop."""
+"""Limits for keys that members create or change: keys per account, and characters in a list of a key. Compiling
+a glob takes 20 us per character, on the event loop."""
 
 Fields = dict[str, Any]
 KeyState = Literal["active", "disabled", "expired"]
@@ -56,7 +56,7 @@ class AccountRules:
             None, any group is valid.
         check_account_may_go: raises ``Conflict`` if every active administrator belongs to the account.
         shared: whether other nodes use the keys, too. Their last uses are read from the stored requests, and accounts
-            with a time zone may have no daily or monthly quotas.
+            with a time zone must not have daily or monthly quotas.
     """
 
     find_webhook_hosts: Callable[[], tuple[str, ...]]

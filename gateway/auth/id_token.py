@@ -34,7 +34,7 @@ class UnknownSigningKey(InvalidIdToken):
 
 @frozen
 class ExpectedToken:
-    """Expected values of an ID token."""
+    """The values that a valid ID token has, and the algorithms with which it may be signed."""
 
     issuer: str
     client_id: str

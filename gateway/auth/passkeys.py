@@ -99,7 +99,7 @@ class PasskeyService:
     async def start_registration(
         self, site: RelyingParty, user: CurrentUser, passphrase: str, visitor: ClientInfo
     ) -> Options:
-        """Return options for ``navigator.credentials.create()``.
+        """Check a member's passphrase; return options for ``navigator.credentials.create()``.
 
         Raises ``WrongPassphrase``, ``RateLimited``, and ``Conflict`` if the member has ``MAX_PASSKEYS`` already.
         """
@@ -164,7 +164,7 @@ class PasskeyService:
         return self._build_request(site, _SIGN_IN_PURPOSE, (), "required")
 
     async def start_second_factor(self, site: RelyingParty, name: str, passphrase: str, visitor: ClientInfo) -> Options:
-        """Return options for ``navigator.credentials.get()``.
+        """Check a member's passphrase; return options for ``navigator.credentials.get()`` with the member's passkeys.
 
         Raises ``Conflict`` if the member has no passkey, and the errors of ``SessionService.check_passphrase``.
         """

@@ -27,7 +27,7 @@ _SALT_BYTES, _HASH_BYTES = 16, 32
 
 @frozen
 class HashCost:
-    """The cost of one hash."""
+    """The cost of one argon2id hash: memory in KiB, passes over the memory, and parallel lanes."""
 
     memory_kib: int = 19_456
     passes: int = 2

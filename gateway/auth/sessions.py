@@ -103,7 +103,10 @@ class SessionService:
         return int(self._clock() * 1000)
 
     async def find(self, reference: str, *, records_use: bool = True) -> CurrentUser | None:
-        """Return the user of a live session, or None. If ``records_use`` is False, the session is not extended."""
+        """Return the user of a live session; None if there is none, or the member or the account is disabled.
+
+        If ``records_use`` is False, the session is not extended.
+        """
         stored_session = await self._members.find_session(digest_reference(reference))
         if stored_session is None:
             return None

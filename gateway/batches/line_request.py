@@ -70,7 +70,7 @@ class BatchStopped(Exception):
 
 
 class KeepRules(Protocol):
-    """Gives the rule by which bodies are kept for keys without a rule of their own; None: none are kept for these."""
+    """Gives the rule by which bodies are kept for keys without a rule of their own; None: they are not kept."""
 
     @property
     def keep_bodies(self) -> str | None: ...

@@ -58,7 +58,7 @@ class BatchDependencies:
 
 
 class BatchRun:
-    """One running batch."""
+    """Runs one batch from the check of its input to its result files."""
 
     def __init__(self, services: BatchDependencies, batch: Batch) -> None:
         self._services = services

@@ -236,8 +236,8 @@ class Balances:
     def reserve_now(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation | None:
         """Reserve ``nanos`` in the balances of the key and its account, and in those of limits for the request ``ctx``.
 
-        Return None if ``reserve`` has to be awaited instead: in a cluster, if this node has too little credit;
-        elsewhere, for sessions and subjects of limits that were not read yet.
+        Return None if ``reserve`` has to be awaited instead: for sessions and subjects of limits that were not read
+        yet, and in a cluster if this node has too little credit.
 
         Raises ``QuotaExceeded`` if a balance has too little left, ``StoreUnavailable`` while the day's spending is
         being loaded.

@@ -26,7 +26,10 @@ class SpendingForecaster:
         self._clock = clock
 
     async def forecast_limits(self, limit_uses: Iterable[LimitUse], count: int) -> Sequence[tuple[LimitUse, Forecast]]:
-        """Return forecasts of the ``count`` most used limits, at most ``MAX_FORECASTS``, the earliest reached first."""
+        """Return forecasts of the ``count`` limits that are used up fastest, the next to be reached first.
+
+        There are at most ``MAX_FORECASTS``; ``LimitUse.rank`` decides which.
+        """
         now_s = self._clock()
         chosen_uses = nlargest(min(count, MAX_FORECASTS), limit_uses, key=lambda limit_use: limit_use.rank(now_s))
         forecasts = [(limit_use, await self.forecast_limit(limit_use)) for limit_use in chosen_uses]

@@ -199,7 +199,7 @@ class LimitFiller:
         self._note_filled()
 
     def _is_new(self, limit: Limit, stored_fill: LimitFill, new_at_s: float | None, now_s: float) -> bool:
-        """Return whether a recorded limit has to be filled: it was out of force since, or counts more keys now."""
+        """Return whether a recorded limit has to be filled again: it was out of force, or it counts more keys now."""
         if new_at_s is not None and (not self._is_shared or stored_fill.created_s < int(new_at_s)):
             return True
         return limit.adds_keys(stored_fill.keys) or (stored_fill.until_s is not None and stored_fill.until_s <= now_s)

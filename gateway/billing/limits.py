@@ -54,7 +54,7 @@ class SubjectRule:
     """How the subjects of a limit are found among the requests of a key.
 
     Attributes:
-        prefix: what its subjects begin with.
+        prefix: what the subjects' names begin with.
         is_whole: whether ``prefix`` is the subject of every request.
         detail: the glob of models, or the name of the tag and ``=``.
         models: whether the glob matches, by the names of models that clients have sent.

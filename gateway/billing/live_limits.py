@@ -1,4 +1,4 @@
-"""Puts limits into force while the gateway runs. The other modules of limits are imported with the first limit."""
+"""Puts limits into force while the gateway runs. Their other modules are imported with the first limit or budget."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -36,7 +36,7 @@ class LiveLimits:
     """The limits in force, of the file and of the database. ``books`` makes a node's balances; None without a cluster.
 
     Attributes:
-        spending: the balances of the subjects; None before the first limit.
+        spending: the balances of the subjects; None before the first limit or budget.
         budgets: the budgets that requests bring along, and the ended sessions; None before the first one.
     """
 

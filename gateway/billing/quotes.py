@@ -37,7 +37,7 @@ _MAX_SHOWN_CHARS = 80
 
 @frozen
 class TargetQuote:
-    """What a request costs at one target, in nano-USD. Both are None if only the provider's answer tells the cost."""
+    """What a request costs at one target, in nano-USD. Both are unknown (None) if only the provider tells the cost."""
 
     target: Target
     max_nanos: int | None

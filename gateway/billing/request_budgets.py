@@ -157,7 +157,7 @@ class RequestBudgets:
     async def reload(self, subject: str) -> bool:
         """Read a session that another process may have changed; return whether it was ended.
 
-        If the store does not answer, the next request of the session reads it again.
+        If the store does not answer, the session is looked up with its next request.
         """
         async with self._lock(subject):
             try:

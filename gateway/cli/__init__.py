@@ -1,1 +1,1 @@
-"""The `gateway` command."""
+"""The ``gateway`` command."""

@@ -1,4 +1,4 @@
-"""The ``nodes`` command: the gateways that use one database."""
+"""The ``nodes`` commands: list the gateways on one database and lost changes, and settle a lost gateway's credit."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 from collections.abc import Sequence

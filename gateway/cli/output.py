@@ -1,4 +1,4 @@
-"""Prints answers of the admin API as JSON, field by field, or as tables of accounts, keys and models; and new keys."""
+"""Prints answers of the admin API as JSON, by field, or as tables; new keys, models without a price, and reloads."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

@@ -119,7 +119,7 @@ QUOTA_COLUMNS = (
 
 
 def print_explanation(explanation: Json) -> None:
-    """Print the channels that may serve a request, and the remaining quotas and limits of its key."""
+    """Print the steps and channels that may serve a request, and the remaining quotas and limits of its key."""
     click.echo(clean(f"{_format_subject(explanation)}: {_format_verdict(explanation)}") + "\n")
     if explanation["steps"] is not None:
         _print_steps(explanation["steps"])

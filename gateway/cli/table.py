@@ -190,7 +190,7 @@ def find_widths(filled_columns: Sequence[FilledColumn], spare_width: int) -> lis
 
 
 def find_color(status: str) -> str:
-    """Return the color of a status by its first word."""
+    """Return the color of a status by its first word; empty for an unknown word."""
     return _COLORS.get(status.partition(" ")[0], "")
 
 

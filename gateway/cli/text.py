@@ -26,7 +26,7 @@ def clean_lines(text: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Format any JSON value as text."""
+    """Format any JSON value as text: ``-`` for None, an empty text, list or object."""
     if value is None or value in ([], {}, ""):
         return ABSENT
     if isinstance(value, bool):
@@ -55,7 +55,7 @@ def format_some(names: list[str], max_shown: int = 5) -> str:
 
 
 def format_usd(amount: float | None) -> str:
-    """Format dollars with two to nine decimals as needed, or at most four from one dollar on."""
+    """Format dollars with two to nine decimals as needed, or at most four from one dollar on; ``-`` for None."""
     if amount is None:
         return ABSENT
     size = abs(amount)
@@ -64,22 +64,22 @@ def format_usd(amount: float | None) -> str:
 
 
 def format_quota(fields: Json) -> str:
-    """Format the quota of an account or key: ``$5.00 daily``."""
+    """Format the quota of an account or key: ``$5.00 daily``, or ``-`` without one."""
     if fields["quota_usd"] is None:
         return ABSENT
     return f"{format_usd(fields['quota_usd'])} {fields['quota_period']}"
 
 
 def format_limits(fields: Json) -> str:
-    """Format the rate limits of an account, a key or a channel: ``60 rpm, 8 concurrent``."""
+    """Format the rate limits of an account, a key or a channel: ``60 rpm, 8 concurrent``, or ``-`` without any."""
     return ", ".join(f"{fields[name]} {unit}" for name, unit in _LIMITS if fields.get(name) is not None) or ABSENT
 
 
 def format_moment(moment: str | int | None, now: datetime | None = None, zone: tzinfo | None = None) -> str:
     """Format a time as the time of day; on other days than today, as the date and the minute.
 
-    ``moment`` is ISO 8601 or Unix milliseconds. ``now`` determines today; None for the current time. ``zone`` is the
-    time zone; None for this machine's.
+    ``moment`` is ISO 8601 or Unix milliseconds; None becomes ``-``. ``now`` determines today; None for the current
+    time. ``zone`` is the time zone; None for this machine's.
     """
     if moment is None:
         return ABSENT

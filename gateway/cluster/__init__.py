@@ -33,7 +33,7 @@ and its leases end. If it does not, the setting ``cluster.orphan_after_s`` says 
 ``ledger.on_crash`` whether the outstanding credit is released or charged. A node without a disk of its own keeps its
 journal in the database; then the leader ends its requests within seconds.
 
-Modules:
+The main modules:
 
     open.py          makes this process a node; open_limits, open_journal and open_peers open its other parts
     deployment.py    how a node differs from a single gateway (``gateway/deployment.py``)
@@ -55,7 +55,7 @@ Modules:
                      sender, batch: one command for many        fallback: while the server is away
     state/           model lists, failed sign-ins, short-lived values, shared secrets, digests of declared accounts
     journal/         started requests: kept_journal on the node's disk, store_journal in the database
-    kept/            jobs, files, responses and named requests of the last minutes, stored again after a failover
+    kept/            the changes of the last minutes, such as jobs and files, stored again after a failover
 
 The folders import nothing above ``observability``. The arithmetic of leases is in ``domain/leased_balance.py``, because
 ``billing`` reads both kinds of balances.

@@ -46,7 +46,7 @@ _BALANCES_PER_NOTIFICATION = 200
 """Balances per notification: PostgreSQL limits a notification to 8,000 bytes."""
 _OWNERS_BY_LETTER: dict[str, BalanceOwner] = {"a": "account", "k": "key", "l": "limit"}
 OVERDRAFT_LOCKS: Mapping[BalanceOwner, int] = {"account": 7131, "key": 7132, "limit": 7133}
-"""The first keys of the advisory locks for overdrafts; the second key is the id of the balance, or its remainder."""
+"""The first keys of the advisory locks for overdrafts; the second key is the balance's id modulo 2**31 - 1."""
 _LOCK_OVERDRAFT = "SELECT pg_try_advisory_lock($1, ($2::bigint % 2147483647)::integer)"
 _UNLOCK_OVERDRAFT = "SELECT pg_advisory_unlock($1, ($2::bigint % 2147483647)::integer)"
 

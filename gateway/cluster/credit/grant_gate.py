@@ -1,9 +1,9 @@
 """Holds back credit on a server that has replaced another one, until every node has posted what may be missing.
 
 A promoted standby may lack the last seconds of its primary: charges, and credit that nodes have taken and spent. Every
-node knows its own part. It stores its last rows again, sets its leases anew (``journal.repost``), and reports that in
-its next beat. When all live nodes have reported, the first node that needs credit records in the database that credit
-is granted on this server. After ``RESTORE_S`` it is granted in any case.
+node knows its own part. It stores its last rows again (``journal.repost``), sets its leases anew (``restored_leases``),
+and reports that in its next beat. When all live nodes have reported, the first node that needs credit records in the
+database that credit is granted on this server. After ``RESTORE_S`` it is granted in any case.
 """
 
 from collections.abc import Collection

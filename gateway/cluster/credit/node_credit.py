@@ -1,4 +1,4 @@
-"""Opens the credit leases of this node of a cluster on PostgreSQL."""
+"""Opens and closes the credit leases of this node on PostgreSQL, and ends those of dead nodes."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence

@@ -8,7 +8,7 @@ from gateway.domain.credit import BalanceId, CreditGrant, CreditRequest, StoredL
 from gateway.storage.postgres.lock_numbers import WRITES_LOCK
 
 LIMITS_LOCK = WRITES_LOCK
-"""An advisory lock: changes of limits hold it exclusively, transactions that post rows share it."""
+"""An advisory lock: writes such as changes of limits hold it exclusively, transactions that post rows share it."""
 LIST_RESTORING_NODES = """
 SELECT e.id, CASE WHEN coalesce(b.detail ->> 'store', '') = '' THEN 0 ELSE b.beat END AS beat
 FROM (SELECT id FROM nodes WHERE state = 'live' UNION SELECT unnest($1::text[])) e

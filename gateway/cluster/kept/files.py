@@ -12,7 +12,7 @@ from gateway.storage.schema import files, upload_parts, uploads
 
 
 async def restore_file(database: Database, state: Mapping[str, Any], _process: str) -> bool:
-    """Insert the row of a file, or delete it if the file was deleted; return whether the database lacked that.
+    """Insert the row of a file, or delete it if the file was deleted; return whether the database was changed.
 
     Raises the errors of ``database``.
     """
@@ -23,7 +23,9 @@ async def restore_file(database: Database, state: Mapping[str, Any], _process: s
 
 
 async def restore_upload(database: Database, state: Mapping[str, Any], _process: str) -> bool:
-    """Insert the row of an upload, and end it if it has ended; return whether the database lacked that.
+    """Insert the row of an upload; if the upload has ended, end it and delete its parts.
+
+    Return whether the row was inserted or ended.
 
     Raises the errors of ``database``.
     """
@@ -41,7 +43,7 @@ async def restore_upload(database: Database, state: Mapping[str, Any], _process:
 
 
 async def restore_part(database: Database, state: Mapping[str, Any], _process: str) -> bool:
-    """Insert the row of a part's upload if it is missing, then that of the part if the upload is pending.
+    """Insert the row of a part's upload if it is missing, then the row of the part if the upload is pending.
 
     Return whether the part was added.
     Raises the errors of ``database``.

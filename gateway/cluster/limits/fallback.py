@@ -19,7 +19,7 @@ from gateway.errors import Overloaded, RateLimited
 
 WhenDown = Literal["share", "open", "closed"]
 COUNT_VALID_S = 2.0
-"""How long the server's last count of requests at other gateways is used: an answer may only be late."""
+"""How long the server's last count of requests at other gateways is still used: its answer may just be late."""
 
 
 class LocalFallbackLimiter:

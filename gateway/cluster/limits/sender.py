@@ -43,7 +43,7 @@ class LimitSender:
     """Runs one command at a time with all waiting work.
 
     If an answer takes longer than ``timeout_s``, the waiting requests are decided without it. After three late answers
-    in a row, or if the connection breaks, nothing is sent for a second.
+    in a row, an answer that takes more than a second, or a broken connection, nothing is sent for a second.
 
     ``timeout_s``: how long a request waits. ``away``: whether requests must be decided without the server.
     """
