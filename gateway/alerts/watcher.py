@@ -62,7 +62,7 @@ class AlertWatcher:
             await self.check()
 
     async def check(self) -> None:
-        """Send new conditions, and recoveries. Changes that cannot be stored now are stored by a later check."""
+        """Send alerts about new conditions and recoveries. Changes that cannot be stored now are stored later."""
         async with self._check_lock:
             findings = await self._collect()
             if self._was_own and not findings.own:  # this node has become the leader; the previous one has sent alerts

@@ -1,4 +1,4 @@
-"""Administration of members: invite, change and remove them."""
+"""Administration of members: invite, change and remove them, and reset their passphrases."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -111,10 +111,10 @@ class MemberService:
         raise NotFound(f"No link has the id {link_id[:40]!r}")
 
     async def edit(self, member_id: int, spec: MemberSpec, actor: Actor = OPERATOR) -> Fields:
-        """Change the fields that ``spec`` names. A changed role or status ends the member's sessions.
+        """Change the fields that ``spec`` names. A changed role or status ends the member's sessions and reset links.
 
-        Raises ``NotFound``, ``InvalidRequest`` for an unsuitable name, and ``Conflict`` if the name is taken or no
-        administrator would be left.
+        Raises ``NotFound``, ``InvalidRequest`` for an unsuitable name, and ``Conflict`` if the name is taken, the
+        same field was changed meanwhile, or no administrator would be left.
         """
         current_member = await self._get(member_id)
         changed_member = attrs.evolve(

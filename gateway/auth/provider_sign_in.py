@@ -1,4 +1,4 @@
-"""Sign-in through an OpenID Connect provider: from the sign-in page to the session, and the sign-out.
+"""Sign-in and sign-out through an OpenID Connect provider, and the linking of its identities to members.
 
 Second factors are up to the provider.
 """

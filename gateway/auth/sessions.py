@@ -1,4 +1,4 @@
-"""Console sessions: members sign in, are recognized by a cookie, and sign out."""
+"""Console sessions: members sign in, are recognized by a cookie, change passphrase and second factor, and sign out."""
 
 import hashlib
 import secrets
@@ -182,7 +182,7 @@ class SessionService:
     async def change_passphrase(
         self, user: CurrentUser, current_passphrase: str, passphrase: str, visitor: ClientInfo
     ) -> NewSession:
-        """Change the passphrase. Other sessions end; the current one continues under a new reference.
+        """Change the passphrase. Other sessions and reset links end; this session continues under a new reference.
 
         Raises ``WrongPassphrase``, ``RateLimited``, ``InvalidRequest`` for an unsuitable passphrase, and ``Conflict``
         if the member was changed meanwhile.
@@ -225,9 +225,9 @@ class SessionService:
         return await self.hasher.hash(passphrase)
 
     async def enrol(self, user: CurrentUser, passphrase: str, visitor: ClientInfo) -> Enrolment:
-        """Create a second factor, which its first code must confirm.
+        """Create the secret of an authenticator as second factor, which its first code must confirm.
 
-        Raises ``WrongPassphrase``, ``RateLimited``, and ``Conflict`` if the member has a second factor.
+        Raises ``WrongPassphrase``, ``RateLimited``, and ``Conflict`` if the member has an authenticator.
         """
         _check_no_second_factor(user.member)
         await self.check_consent(user, passphrase, visitor)

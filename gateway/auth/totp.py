@@ -1,4 +1,4 @@
-"""The second factor: codes of an authenticator (TOTP, RFC 6238), and recovery codes on paper."""
+"""A second factor: codes of an authenticator (TOTP, RFC 6238), and recovery codes on paper."""
 # ruff: noqa: PLC0415 - pyotp and segno are imported at the first use of a second factor
 
 import hmac

@@ -213,8 +213,8 @@ class LineRequest:
             self.exchange.note_request(body_bytes)  # before the files that it names are loaded into it
         memory_loan.take(min(estimate_memory(body_bytes), memory_loan.room), "The line")
         if FILE_ID_KEY in body_bytes:
-            account_id, limit = context.caller.account.id, services.max_body_bytes
-            size = await inline_files(services.files, account_id, body, memory_loan, size=size, limit=limit)
+            account_id, limit_bytes = context.caller.account.id, services.max_body_bytes
+            size = await inline_files(services.files, account_id, body, memory_loan, size=size, limit=limit_bytes)
         inference = attrs.evolve(await run_in_thread(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
         if headers := self._line.headers:
             inference = attrs.evolve(

@@ -169,7 +169,7 @@ class BatchService:
         """Store the requests of a message batch as a file, and start the batch.
 
         ``headers`` are Anthropic's headers of each request. Raises ``RateLimited`` if too many batches of the account
-        have not ended.
+        have not ended, and ``RequestTooLarge`` if the account lacks room for the file.
         """
         await self._check_room(caller)
         batch_id, files = make_client_id(MESSAGES_PREFIX), self._services.files

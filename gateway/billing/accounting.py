@@ -113,7 +113,7 @@ class AccountingService:
         await self.close()
 
     def drop_gone(self, existing: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
-        """Drop balances, zones and limits of deleted keys and accounts. ``existing`` are the ids of all that exist."""
+        """Drop the balances and time zones of deleted keys and accounts. ``existing`` are the ids of all that exist."""
         self._balances.drop_gone(existing, gone)
         for owner, ids in gone.items():
             for owner_id in ids:
@@ -124,7 +124,10 @@ class AccountingService:
                 self._limits.drop_account(account_id)
 
     def set_zones(self, accounts: Iterable[Account], callers: Iterable[Caller]) -> None:
-        """Let the quotas and limits of ``accounts`` follow their time zones. ``callers`` are all keys in force."""
+        """Let quotas and limits follow the time zones of ``accounts``. ``callers`` are all keys in force.
+
+        In a cluster only limits follow them.
+        """
         zoned_accounts = [account for account in accounts if account.zones]
         if zoned_accounts:
             balances = self._balances if self._check_leases is None else None  # quotas of nodes: ``zone_quotas``

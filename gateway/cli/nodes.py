@@ -103,10 +103,10 @@ def _print_lost_changes(changes: Sequence[Json]) -> None:
 
 @nodes.command("forget")
 @click.argument("node", metavar="ID")
-@click.option("--release", "leases", flag_value="release", help="Nothing is charged for the credit that it had.")
-@click.option("--charge", "leases", flag_value="charge", help="All of the credit that it had is charged.")
+@click.option("--release", "on_forget", flag_value="release", help="Nothing is charged for the credit that it had.")
+@click.option("--charge", "on_forget", flag_value="charge", help="All of the credit that it had is charged.")
 @running_command
-def forget(context: CliContext, *, node: str, leases: Literal["release", "charge"] | None) -> None:
+def forget(context: CliContext, *, node: str, on_forget: Literal["release", "charge"] | None) -> None:
     """Settle the credit of a node that does not come back, without waiting for cluster.orphan_after_s.
 
     What the node had spent last and not stored is unknown: --release forgets it, --charge charges for the most that it
@@ -117,9 +117,9 @@ def forget(context: CliContext, *, node: str, leases: Literal["release", "charge
       gateway nodes forget 0123456789abcdef --release
       gateway nodes forget 0123456789abcdef --charge
     """
-    if leases is None:
+    if on_forget is None:
         raise click.UsageError("Give either --release or --charge")
-    answer = call(context, "POST", "nodes", node, "forget", body={"leases": leases})
+    answer = call(context, "POST", "nodes", node, "forget", body={"leases": on_forget})
     print_answer(context, answer, _print_forgotten)
 
 

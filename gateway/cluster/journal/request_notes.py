@@ -2,6 +2,8 @@
 
 A note is committed before the provider is asked, and deleted in the transaction that stores the request's row. Notes
 are written by group commit: all waiting requests share one statement, over a dedicated connection.
+
+A row that the database refuses is kept in a note, too.
 """
 
 import asyncio
