@@ -106,7 +106,7 @@ class LimitWatch:
         return Findings(tuple(conditions), frozenset(watched))
 
     def _list_limits(self, now_s: float, burn_rate: float) -> Iterator["Limit"]:
-        """Yield the money limits in force that have a soft share or, with a ``burn_rate``, a window with a pace."""
+        """Yield the money limits in force with a soft share and, given a ``burn_rate``, those of ``_BURNING_KINDS``."""
         for limit in () if self._limits.spending is None else self._limits.spending.limits:
             is_watched = limit.soft_share is not None or (burn_rate and limit.window.kind in _BURNING_KINDS)
             if is_watched and limit.raises is None and limit.cap_nanos is not None and not limit.has_ended(now_s):

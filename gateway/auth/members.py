@@ -1,4 +1,4 @@
-"""Administration of members: invite, change and remove them, and reset their passphrases."""
+"""Administration of members: invite, change and remove them, and create links that reset a passphrase."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping

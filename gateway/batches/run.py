@@ -29,7 +29,7 @@ from gateway.storage.batches import BatchRepository
 from gateway.storage.file_folder import make_client_id
 
 COMMIT_LINES = 500
-"""After how many lines the results of lines that are not sent are committed."""
+"""The results of lines that are not sent are committed at each line whose number is a multiple of this."""
 MAX_EXPIRY_CHECK_S = 60.0
 """How often a batch checks whether it has expired: the system clock may change."""
 STOP_CHECK_S = 1.0

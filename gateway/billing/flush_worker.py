@@ -24,7 +24,7 @@ loop."""
 COMMIT_DELAY_S = 1.0
 """How long a row waits for others. A power failure loses the rows that wait; the end of the process does not."""
 NODE_COMMIT_DELAY_S = 0.05
-"""The same on a node of a cluster, whose stored charges limit what other nodes may spend."""
+"""How long a row waits on a node of a cluster, whose stored charges limit what other nodes may spend."""
 RETRY_AFTER_S = 1.0
 MAX_WAIT_S = 2.0
 """How long a reader waits for rows to be stored: a slow database must not stop it."""

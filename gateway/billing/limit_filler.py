@@ -28,7 +28,7 @@ from gateway.storage.limit_fills import BEFORE_UPGRADE, ChargedRow, FillState, F
 STEP_S = 0.006
 """How long a step should keep other writers waiting, in seconds, besides its commit."""
 MIN_ROWS, FIRST_ROWS, MAX_ROWS = 20, 100, 1_000
-"""Requests per step: the number is adapted to how long the last step took."""
+"""The lowest, the first and the highest number of requests per step; it follows how long the last step took."""
 PAUSE_S = 0.02
 """The shortest pause between two steps, in seconds. A pause is at least three times as long as the step."""
 FOLLOW_PAUSE_S, NODE_FOLLOW_PAUSE_S = 0.25, 5.0

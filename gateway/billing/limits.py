@@ -44,7 +44,7 @@ _MAX_CACHED_MODELS = 1_000
 Facts = tuple[str, tuple[str, str, str]]
 """The model that a request names, and its end user, session and tags."""
 _CallerSubjects = tuple[Sequence[RateLimitSubject], Sequence[RateLimitSubject]]
-"""The subjects of a caller, and the same with those of limits."""
+"""The rate-limited subjects of a caller: without those of limits, and with them."""
 
 log = structlog.stdlib.get_logger(__name__)
 

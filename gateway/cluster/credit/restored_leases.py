@@ -1,7 +1,7 @@
 """Sets the leases of a node anew in a database that may lack the last commits, and records what exceeds a limit then.
 
-The node's own figures count: what its requests hold and what it has spent since the last stored row is set aside
-whatever is left, because it is or will be spent. Its idle credit is set aside as far as the limit allows.
+The node's own figures count. What its requests hold and what it has spent since the last stored row is set aside, even
+beyond the limit, because it is or will be spent. Its idle credit is set aside as far as the limit allows.
 """
 
 from collections.abc import Collection, Mapping

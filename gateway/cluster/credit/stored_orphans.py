@@ -92,9 +92,9 @@ async def end_orphans(
 ) -> int:
     """End the leases of a node that is not live, and mark the node as gone.
 
-    Their outstanding credit becomes free, or with the ``verdict`` "charge" an entry of kind ``orphan`` for each
-    balance, dated ``now_s`` (Unix seconds). Under limits it counts as spent then: in the windows of the accounts, which
-    ``spending`` knows. None: no limit is in force.
+    If the ``verdict`` is "charge", the outstanding credit becomes an entry of kind ``orphan`` for each balance, dated
+    ``now_s`` (Unix seconds), and counts as spent under limits; otherwise it becomes free. ``spending`` knows the
+    windows of the limits; None if no limit is in force.
 
     Returns:
         The outstanding nano-USD: the larger of the sums over account balances and over key balances. A request whose
