@@ -17,7 +17,7 @@ _PAIR_LENGTH = 2
 
 
 def format_detail(row: Json) -> str:
-    """Format the changed fields in the ``detail`` of ``row``, with their values before and after."""
+    """Format the changed fields in the ``detail`` of ``row``, with their values before and after; ``-`` for none."""
     return "; ".join(_format_change(*change) for change in row["detail"].items()) or ABSENT
 
 

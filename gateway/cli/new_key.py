@@ -7,7 +7,7 @@ from gateway.cli.context import CliError, Json
 
 
 async def create_key(admin: AdminClient, account: str | None, fields: Json) -> Json:
-    """Create a key of ``account``, by default of the only account.
+    """Create a key of ``account``, by default of the only account; return the API's answer with the secret.
 
     Without a name in ``fields``, use a free name. Raises ``CliError`` if there is no account, or more than one to
     choose from.

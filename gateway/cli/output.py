@@ -47,7 +47,7 @@ MODELS = (
 
 
 def _format_price(price: Json | None) -> str:
-    """Format a price per million input and output tokens: ``$0.25/$2.00``."""
+    """Format a price per million input and output tokens: ``$0.25/$2.00``; else ``no price``, ``free`` or ``other``."""
     if price is None:
         return "no price"
     rates = price["input_usd_per_million"], price["output_usd_per_million"]

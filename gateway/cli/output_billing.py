@@ -206,7 +206,7 @@ def print_credits(rows: Sequence[Json]) -> None:
 
 
 def _format_minute(moment: str | None) -> str:
-    """Format a time of the admin API: ``2027-01-31 12:00``."""
+    """Format a time of the admin API: ``2027-01-31 12:00``; ``-`` for None."""
     return ABSENT if moment is None else moment[:16].replace("T", " ")
 
 

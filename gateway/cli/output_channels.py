@@ -16,7 +16,10 @@ _DISCOVERED_ORIGINS = frozenset({"environment", "local"})
 
 
 def format_state(state: str, wait_s: float | None, share: float) -> str:
-    """Format the state of a circuit breaker: ``healthy``, ``recovering 40 %``, ``cooling down 12 s``."""
+    """Format the state of a circuit breaker: ``healthy``, ``recovering 40 %``, ``cooling down 12 s``.
+
+    ``wait_s``: the seconds until the next trial. ``share``: the share of the usual requests that the channel gets.
+    """
     if state == "closed":
         return "healthy" if share >= 1 else f"recovering {share * 100:.0f} %"
     # After the cooldown, the next request is the trial, so the channel counts as recovering.

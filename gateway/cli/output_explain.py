@@ -14,7 +14,7 @@ _UNIT_LABELS = (("image", "per image"), ("second", "per second"), ("million_char
 def format_price(price: Json | None, multiplier: float) -> str:
     """Format a price: ``$0.25/$2.00`` per million input and output tokens, or ``$0.04 per image``.
 
-    ``+``: long prompts cost more.
+    ``+``: long prompts cost more. ``-``: there is no price.
     """
     if price is None:
         return ABSENT

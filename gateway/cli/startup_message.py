@@ -32,7 +32,7 @@ _NON_CHAT_WORDS = (
 
 
 def print_startup_message(address: str, info: "StartupInfo") -> None:
-    """Print the address, the models and, if the first key was just created, a sample request."""
+    """Print the address, models, failures and the console; if the first key was just created, also a sample request."""
     click.echo(f"\nModel gateway {__version__} answers at {click.style(address, fg='green', bold=True)}")
     click.echo(f"  models    {_format_models(info)}")
     for failure in info.failures:
