@@ -26,7 +26,7 @@ _KIND = "client_secret"
 
 @frozen
 class ClientSecret:
-    """What is stored of a client secret: its API key, and the sessions that it opens.
+    """What is stored of a client secret: its API key, and the model and settings of the sessions that it opens.
 
     Attributes:
         model: the only model of its sessions; None if they may use any model that the API key may use.

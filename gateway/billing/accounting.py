@@ -1,4 +1,4 @@
-"""Credits, spending and usage of accounts and API keys."""
+"""Credits, spending and usage of accounts and API keys, and their reconciliation."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence

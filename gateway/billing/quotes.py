@@ -46,7 +46,7 @@ class TargetQuote:
 
 @frozen
 class Quote:
-    """A request that was quoted.
+    """A request with its cost at each target.
 
     Attributes:
         max_nanos: the highest cost at any target, in nano-USD; None if one of them has no known highest cost.

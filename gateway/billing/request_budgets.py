@@ -101,7 +101,10 @@ class RequestBudgets:
         self._opened[ctx] = limit_nanos
 
     async def check_request(self, ctx: RequestContext) -> None:
-        """Check the session of a request that is about to reserve. Raises the errors of ``check`` and ``open``."""
+        """Check the session of a request that is about to reserve, and reopen a budget that was deleted meanwhile.
+
+        Raises the errors of ``check`` and ``open``.
+        """
         account_id, session = ctx.caller.account.id, ctx.attribution.session
         await self.check(account_id, session)
         limit_nanos = self._opened.get(ctx)

@@ -1,4 +1,4 @@
-"""Credit leases as part of the transactions of one node."""
+"""The balances and credit leases of a cluster, as the transactions of one node change them; their check."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
