@@ -287,7 +287,7 @@ def is_running(context: CliContext) -> bool:
 
 
 def find_running_process(data: Path) -> Json | None:
-    """Return the announcement of the process that holds the folder; None if no process holds it.
+    """Return the announcement of the process that holds the folder, empty at its start; None if no process holds it.
 
     Raises ``StartupError`` if the folder cannot be read.
     """
