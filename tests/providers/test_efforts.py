@@ -1,5 +1,6 @@
 """What each vendor and model gets about reasoning, and what they require of messages."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -61,14 +62,30 @@ def test_a_model_that_reasons_or_not_reasons_for_every_effort_but_the_least(effo
 
 
 MODELS = ("gpt-5-pro", "openai/gpt-oss-20b", "qwen/qwen3-32b", "grok-4", "glm-4.6", "mistral-small-latest", "m")
+EFFORTS: Sequence[Any] = (
+    "none",
+    "minimal",
+    "low",
+    "medium",
+    "high",
+    "xhigh",
+    "max",
+    "default",
+    "",
+    "ultra",
+    3,
+    None,
+    [],
+)
 ENDPOINTS = [(slug, endpoint) for slug, provider in PROVIDERS.items() for endpoint in provider.endpoints]
 
 
 @pytest.mark.parametrize(("slug", "endpoint"), ENDPOINTS, ids=lambda value: getattr(value, "wire", value))
 def test_no_vendor_is_at_a_loss_for_an_effort(slug: str, endpoint: Endpoint) -> None:
     for model in MODELS:
-        for effort in ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default", "", "ultra", 3, None, []):
-            for body in ({"reasoning_effort": effort}, {"reasoning": {"effort": effort}}):
+        for effort in EFFORTS:
+            bodies: list[dict[str, Any]] = [{"reasoning_effort": effort}, {"reasoning": {"effort": effort}}]
+            for body in bodies:
                 endpoint.apply_quirks(dict(body), model)
 
 
