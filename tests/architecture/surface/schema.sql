@@ -8,15 +8,14 @@ CREATE TABLE accounts (
 	rpm INTEGER, 
 	tpm INTEGER, 
 	max_concurrency INTEGER, 
+	burst INTEGER, 
 	groups JSON NOT NULL, 
 	declared BOOLEAN NOT NULL, 
-	created_ms BIGINT NOT NULL, burst INTEGER, zones TEXT, 
+	created_ms BIGINT NOT NULL, 
+	zones TEXT, 
 	UNIQUE (name)
 );
-CREATE TABLE alembic_version (
-	version_num VARCHAR(32) NOT NULL, 
-	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-);
+CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num));
 CREATE TABLE alerts (
 	kind VARCHAR(32) NOT NULL, 
 	subject VARCHAR(512) NOT NULL, 
@@ -45,7 +44,9 @@ CREATE TABLE batches (
 	created_ms BIGINT NOT NULL, 
 	expires_ms BIGINT NOT NULL, 
 	claimed INTEGER NOT NULL, 
-	detail JSON NOT NULL, owner VARCHAR(64) DEFAULT '' NOT NULL, keep_bodies VARCHAR(3) DEFAULT '' NOT NULL, 
+	detail JSON NOT NULL, 
+	owner VARCHAR(64) DEFAULT '' NOT NULL, 
+	keep_bodies VARCHAR(3) DEFAULT '' NOT NULL, 
 	UNIQUE (id), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE
 );
@@ -183,7 +184,12 @@ CREATE TABLE kept_responses (
 	account_id INTEGER NOT NULL, 
 	created_ms BIGINT NOT NULL, 
 	expires_ms BIGINT NOT NULL, 
-	sealed BLOB NOT NULL, before_id VARCHAR(256), inputs BLOB, body_memory BIGINT, inputs_memory BIGINT, stored_bytes BIGINT DEFAULT 0 NOT NULL, 
+	sealed BLOB NOT NULL, 
+	before_id VARCHAR(256), 
+	inputs BLOB, 
+	body_memory BIGINT, 
+	inputs_memory BIGINT, 
+	stored_bytes BIGINT DEFAULT 0 NOT NULL, 
 	PRIMARY KEY (id), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE
 );
@@ -201,6 +207,7 @@ CREATE TABLE keys (
 	rpm INTEGER, 
 	tpm INTEGER, 
 	max_concurrency INTEGER, 
+	burst INTEGER, 
 	models JSON NOT NULL, 
 	"group" VARCHAR(64), 
 	allow_ips JSON NOT NULL, 
@@ -208,7 +215,16 @@ CREATE TABLE keys (
 	created_ms BIGINT NOT NULL, 
 	webhook_url TEXT, 
 	former_digest BLOB, 
-	former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, end_user TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, loops JSON, max_session_nanos BIGINT, keep_bodies VARCHAR(32), shows_account BOOLEAN DEFAULT 0 NOT NULL, resumable BOOLEAN DEFAULT 0 NOT NULL, cache_ttl_s INTEGER, 
+	former_until_s BIGINT, 
+	locked JSON DEFAULT '[]' NOT NULL, 
+	end_user TEXT DEFAULT '' NOT NULL, 
+	tags TEXT DEFAULT '' NOT NULL, 
+	loops JSON, 
+	max_session_nanos BIGINT, 
+	keep_bodies VARCHAR(32), 
+	cache_ttl_s INTEGER, 
+	shows_account BOOLEAN DEFAULT 0 NOT NULL, 
+	resumable BOOLEAN DEFAULT 0 NOT NULL, 
 	UNIQUE (account_id, name), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (digest)
@@ -260,7 +276,8 @@ CREATE TABLE members (
 	totp_step BIGINT NOT NULL, 
 	recovery JSON NOT NULL, 
 	created_ms BIGINT NOT NULL, 
-	signed_in_ms BIGINT, may_read_bodies BOOLEAN DEFAULT 0 NOT NULL, 
+	signed_in_ms BIGINT, 
+	may_read_bodies BOOLEAN DEFAULT 0 NOT NULL, 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (name)
 );
@@ -312,7 +329,9 @@ CREATE TABLE requests (
 	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	id VARCHAR(64) NOT NULL, 
 	started_ms BIGINT NOT NULL, 
+	settled_ms BIGINT DEFAULT '0' NOT NULL, 
 	operation VARCHAR(32) NOT NULL, 
+	account_id BIGINT DEFAULT '0' NOT NULL, 
 	account VARCHAR(64) NOT NULL, 
 	key_id BIGINT NOT NULL, 
 	key_name VARCHAR(64) NOT NULL, 
@@ -328,25 +347,42 @@ CREATE TABLE requests (
 	cached_tokens INTEGER NOT NULL, 
 	usage_source VARCHAR(16) NOT NULL, 
 	cost_nanos BIGINT NOT NULL, 
+	reserved_nanos BIGINT DEFAULT '0' NOT NULL, 
+	overrun_nanos BIGINT DEFAULT '0' NOT NULL, 
 	first_byte_ms INTEGER, 
 	total_ms INTEGER NOT NULL, 
 	client_request_id VARCHAR(64), 
-	settled_ms BIGINT DEFAULT '0' NOT NULL, 
-	account_id BIGINT DEFAULT '0' NOT NULL, 
-	reserved_nanos BIGINT DEFAULT '0' NOT NULL, 
-	overrun_nanos BIGINT DEFAULT '0' NOT NULL, 
 	tried TEXT DEFAULT '' NOT NULL, 
 	images INTEGER DEFAULT '0' NOT NULL, 
 	duration_ms INTEGER DEFAULT '0' NOT NULL, 
 	characters INTEGER DEFAULT '0' NOT NULL, 
-	error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, route TEXT DEFAULT '' NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, shadow BOOLEAN DEFAULT 0 NOT NULL, end_user TEXT DEFAULT '' NOT NULL, session TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, queued_ms INTEGER DEFAULT 0 NOT NULL, limit_charges TEXT DEFAULT '' NOT NULL, replay_of VARCHAR(64) DEFAULT '' NOT NULL, cache VARCHAR(8) DEFAULT '' NOT NULL, agreement_ppm INTEGER, agreed_on VARCHAR(32) DEFAULT '' NOT NULL, 
+	error TEXT DEFAULT '' NOT NULL, 
+	unpriced BOOLEAN DEFAULT 0 NOT NULL, 
+	batch_id VARCHAR(64), 
+	batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, 
+	adapted TEXT DEFAULT '' NOT NULL, 
+	served_model TEXT DEFAULT '' NOT NULL, 
+	units TEXT DEFAULT '' NOT NULL, 
+	route TEXT DEFAULT '' NOT NULL, 
+	saved_nanos BIGINT DEFAULT '0' NOT NULL, 
+	shadow BOOLEAN DEFAULT 0 NOT NULL, 
+	end_user TEXT DEFAULT '' NOT NULL, 
+	session TEXT DEFAULT '' NOT NULL, 
+	tags TEXT DEFAULT '' NOT NULL, 
+	queued_ms INTEGER DEFAULT 0 NOT NULL, 
+	limit_charges TEXT DEFAULT '' NOT NULL, 
+	replay_of VARCHAR(64) DEFAULT '' NOT NULL, 
+	cache VARCHAR(8) DEFAULT '' NOT NULL, 
+	agreement_ppm INTEGER, 
+	agreed_on VARCHAR(32) DEFAULT '' NOT NULL, 
 	UNIQUE (id)
 );
 CREATE TABLE response_owners (
 	id VARCHAR(256) NOT NULL, 
 	account_id BIGINT NOT NULL, 
 	channel VARCHAR(64) NOT NULL, 
-	created_ms BIGINT NOT NULL, tokens BIGINT DEFAULT 0 NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	tokens BIGINT DEFAULT 0 NOT NULL, 
 	PRIMARY KEY (id)
 );
 CREATE TABLE retired (
@@ -513,7 +549,8 @@ CREATE TABLE usage_hours (
 	completion_tokens BIGINT NOT NULL, 
 	cached_tokens BIGINT NOT NULL, 
 	cost_nanos BIGINT NOT NULL, 
-	total_ms BIGINT NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, 
+	total_ms BIGINT NOT NULL, 
+	saved_nanos BIGINT DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (span, hour, account_id, key_id, model, channel, status)
 )
  WITHOUT ROWID
@@ -582,7 +619,8 @@ CREATE TABLE videos (
 	error_message TEXT, 
 	webhook_url TEXT, 
 	receipt TEXT NOT NULL, 
-	clue TEXT, status_words VARCHAR(16) DEFAULT 'spec' NOT NULL, 
+	clue TEXT, 
+	status_words VARCHAR(16) DEFAULT 'spec' NOT NULL, 
 	UNIQUE (id), 
 	UNIQUE (request_id)
 );
