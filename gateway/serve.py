@@ -211,7 +211,10 @@ async def _get_startup_info(services: Services) -> StartupInfo:
 
 
 def _has_real_models(catalog: ModelCatalog) -> bool:
-    """Return whether a provider has listed its models and the demo is gone, or no listing is pending."""
+    """Return whether the startup message need not wait for models any longer.
+
+    Once a provider has listed its models, the demo must be gone; before that, no listing may be pending.
+    """
     if any(channel.sync and catalog.find_offer(channel) is not None for channel in catalog.channels):
         return all(channel.origin != "demo" for channel in catalog.channels)
     return not any(

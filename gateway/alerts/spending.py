@@ -110,7 +110,10 @@ class SpendingWatch:
         return conditions
 
     async def _read_earlier(self, expensive_hours: Sequence[tuple[OwnerId, int]]) -> None:
-        """Read the unknown costs of the same hours on earlier days, for at most ``MAX_COMPARISONS`` hours."""
+        """Remember what each owner of ``expensive_hours`` spent at that hour of the last ``ANOMALY_DAYS`` days.
+
+        Forget the costs for other hours. At most ``MAX_COMPARISONS`` hours that are not remembered yet are read.
+        """
         self._earlier_costs = {
             expensive_hour: self._earlier_costs[expensive_hour]
             for expensive_hour in expensive_hours

@@ -83,7 +83,7 @@ class Totp:
         digest = _digest(typed_code)
         if not any(hmac.compare_digest(digest, stored_digest) for stored_digest in member.recovery):
             raise WrongPassphrase
-        return Credential(member.passphrase, recovery=digest)
+        return Credential(member.passphrase, recovery_digest=digest)
 
     def _open(self, member: Member) -> str:
         try:

@@ -255,7 +255,10 @@ class LimitFiller:
         return step
 
     def _find_state(self, fill: LimitFill, step: FillStep, matcher: RowMatcher) -> FillState:
-        """Return the state after a step. No row is stored meanwhile on a single process."""
+        """Return the state of ``fill`` after ``step``. Earlier reservations that are settled are forgotten.
+
+        The caller holds ``queue.writing``, so a single process stores no row meanwhile.
+        """
         if not step.ended:
             return fill.state
         is_waiting = any(matcher.counts(row) for row in self._queue.list_rows())

@@ -87,7 +87,7 @@ class RetentionWorker:
         return retired_rows
 
     async def _retire_refused(self, before_ms: int) -> int:
-        """Delete requests that sessions have refused, from where the last run has stopped."""
+        """Delete requests settled before ``before_ms`` that sessions have refused, from where the last run stopped."""
         retired_rows, self._refused_until = await self._retire_rows(
             self._retirement.retire_refused, before_ms, self._refused_until
         )

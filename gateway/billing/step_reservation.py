@@ -29,4 +29,4 @@ def keep_reserved(ctx: RequestContext) -> None:
     """Drop the targets of a new list that cost more than what is reserved, if they are those of a route."""
     reservation = ctx.reservation
     if reservation is not None:
-        ctx.target_list.drop_dearer(reservation.nanos - reservation.extra_nanos)
+        ctx.target_list.drop_unaffordable(reservation.nanos - reservation.extra_nanos)

@@ -36,7 +36,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class ChangeKeeper:
-    """Keeps the last audit rows, and applies lost ones again.
+    """Keeps the audit rows of the last minutes, applies lost changes again that take rights away, records the others.
 
     ``find_caller``: returns the key with this id, and its account, as this process last read them; None if never.
     """

@@ -52,7 +52,10 @@ def _check_receiver(spec: SinkSpec) -> Finding:
 
 
 def _read_waiting(database: Path) -> Mapping[str, int]:
-    """Return when the oldest waiting request of each sink was settled, in Unix milliseconds, if one waits."""
+    """Return, by sink, when its oldest waiting request was settled, in Unix milliseconds.
+
+    Sinks without one are left out. Empty if the database cannot be read.
+    """
     try:
         with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
             return dict(connection.execute("SELECT name, waiting_ms FROM sinks WHERE waiting_ms IS NOT NULL"))

@@ -51,7 +51,7 @@ class InferenceRequest:
         sounds: whether tokens of the prompt and the answer may be audio.
         plain: whether the prompt consists only of the texts of its messages, so that the provider reads nothing else in
             the body.
-        foreign: objects at a provider that were not made through the gateway: for each of them, the field that a
+        foreign_objects: those at a provider that were not made through the gateway: for each of them, the field that a
             channel must allow, and the place of the id in the body.
         made: a list that receives the ids in the answer that the client may name in a later request.
         compaction: the form of a requested summary of the conversation: an ``item`` of a response, or a ``response`` of
@@ -86,7 +86,7 @@ class InferenceRequest:
     continues: str = ""
     sounds: bool = False
     plain: bool = False
-    foreign: tuple[tuple[str, str], ...] = ()
+    foreign_objects: tuple[tuple[str, str], ...] = ()
     made: list[str] = attrs.field(factory=list, repr=False, eq=False)
     searches: int = 0
     compaction: Literal["", "item", "response"] = ""

@@ -203,7 +203,7 @@ class LimitBalance:
             self._record_overrun()
 
     def adopt(self, spent_by_start: Mapping[int, int], since_s: int) -> None:
-        """Set what the subject has spent from ``since_s`` on, by window or slice, including what was counted here."""
+        """Replace what was counted here by ``spent_by_start``: all spending from ``since_s`` on, by window or slice."""
         start_s = self.book.start_s
         if start_s < since_s:  # the clock was set back since: it is not known
             self.start_s = -1

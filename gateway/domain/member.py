@@ -152,9 +152,9 @@ class Member:
             return self
         if proof.step is not None:
             return attrs.evolve(self, totp_step=proof.step) if proof.step > self.totp_step else None
-        if proof.recovery not in self.recovery:
+        if proof.recovery_digest not in self.recovery:
             return None
-        return attrs.evolve(self, recovery=tuple(digest for digest in self.recovery if digest != proof.recovery))
+        return attrs.evolve(self, recovery=tuple(digest for digest in self.recovery if digest != proof.recovery_digest))
 
 
 def find_difference(old_member: Member, new_member: Member) -> set[str]:
@@ -169,7 +169,7 @@ class Credential:
 
     Attributes:
         step: the time step of the code of an authenticator; None without such a code.
-        recovery: the digest of a recovery code; None without one.
+        recovery_digest: the digest of a recovery code; None without one.
         is_known: whether no second factor is asked for: the member has none yet, is signed in already, or comes from a
             sign-in provider.
         passkey: the use of a passkey; the repository checks its counter again.
@@ -177,7 +177,7 @@ class Credential:
 
     passphrase: str = attrs.field(repr=False)
     step: int | None = None
-    recovery: str | None = attrs.field(default=None, repr=False)
+    recovery_digest: str | None = attrs.field(default=None, repr=False)
     is_known: bool = False
     passkey: PasskeyUse | None = None
 

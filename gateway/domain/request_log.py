@@ -245,7 +245,7 @@ class RequestStart(NamedTuple):
     replay_of: str = ""
 
     def interrupt(self) -> RequestRecord:
-        """Return the request's row if a stop or a crash interrupted its first attempt."""
+        """Return the row that the request gets when a stop or a crash has interrupted its first attempt."""
         return RequestRecord(
             **self._asdict(),
             settled_ms=self.started_ms,

@@ -313,7 +313,10 @@ class ChannelService:
         return answer.error
 
     def _note_answer(self, channel: Channel, answer: Answer) -> None:
-        """Update the catalog with a synchronized channel's model list, or record why fetching it failed."""
+        """Update the catalog with a synchronized channel's model list, or record the error of the fetch.
+
+        Other nodes are told.
+        """
         if not channel.sync:
             return
         if self._note_listing is not None:

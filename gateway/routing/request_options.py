@@ -81,7 +81,10 @@ def _intersect(sets: Sequence[frozenset[str]]) -> frozenset[str]:
 
 @lru_cache(1_024)
 def _find_ignored(provider: str, model: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the parameters that ``provider`` never gets for ``model``, and those it does not get with an effort."""
+    """Return the parameters that ``provider`` never gets for ``model``, and those that go with no reasoning effort.
+
+    Both are empty if the provider has no chat endpoint for the model.
+    """
     endpoint = PROVIDERS[provider].find_endpoint(OPERATIONS["chat"].formats, model)
     if endpoint is None:
         return frozenset(), frozenset()

@@ -139,7 +139,7 @@ class ResponseOwners:
                 raise make_not_found(reference.param)
             else:
                 channel = owner.channel
-        return attrs.evolve(inference, channel=channel, foreign=tuple(foreign_objects))
+        return attrs.evolve(inference, channel=channel, foreign_objects=tuple(foreign_objects))
 
     async def _check(
         self, inference: InferenceRequest, account_id: int, borrower: Borrower

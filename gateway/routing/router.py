@@ -117,8 +117,8 @@ class Router:
             targets = keep_allowed_targets(targets, caller, inference, catalog=self.catalog, pricing=self.pricing)
         if inference.channel:
             targets = _keep_channel(targets, inference.channel)
-        if inference.foreign:
-            targets = keep_allowing(targets, inference.foreign)
+        if inference.foreign_objects:
+            targets = keep_allowing(targets, inference.foreign_objects)
         if inference.image is not None or inference.video is not None:
             targets = _keep_able_targets(targets, inference)
         if OPERATIONS[inference.operation].counts_only:

@@ -171,9 +171,9 @@ class StepList(TargetList):
             )
 
     def keep_affordable(self, room_nanos: int) -> Sequence[Target]:
-        return self.rank() if self.drop_dearer(room_nanos) else ()
+        return self.rank() if self.drop_unaffordable(room_nanos) else ()
 
-    def drop_dearer(self, room_nanos: int) -> bool:
+    def drop_unaffordable(self, room_nanos: int) -> bool:
         """Drop the targets that cost more than ``room_nanos``. Return whether any was dropped and a step is left."""
         cheap_targets = [target for target in self.targets if target.find_reservation(self._inference) <= room_nanos]
         if len(cheap_targets) == len(self.targets):

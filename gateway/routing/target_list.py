@@ -285,7 +285,7 @@ class TargetList:
         """
         return ()
 
-    def drop_dearer(self, room_nanos: int) -> bool:  # noqa: ARG002 - for the steps of a route
+    def drop_unaffordable(self, room_nanos: int) -> bool:  # noqa: ARG002 - for the steps of a route
         """Drop nothing, and return False: see ``keep_affordable``."""
         return False
 

@@ -135,7 +135,7 @@ def _is_stateless(inference: InferenceRequest) -> bool:
     operation, body = inference.operation, inference.body
     if operation not in _OPERATIONS or (operation != _SPEECH and inference.makes_media):
         return False
-    if inference.files or inference.channel or inference.foreign or inference.continues or inference.compaction:
+    if inference.files or inference.channel or inference.foreign_objects or inference.continues or inference.compaction:
         return False
     if operation == _RESPONSES:
         is_stored = inference.keep is not None or body.get("store") is not False

@@ -154,18 +154,18 @@ class ReplayedRequest(InternalRequest):
 
     Args:
         channel: the only channel that may serve it; empty: any.
-        patient: whether it leaves the last places of channels and limits to other requests.
+        low_priority: whether it leaves the last places of channels and limits to other requests.
     """
 
     def __init__(
-        self, services: Services, caller: Caller, kept: ReplayBody, *, channel: str = "", patient: bool = False
+        self, services: Services, caller: Caller, kept: ReplayBody, *, channel: str = "", low_priority: bool = False
     ) -> None:
         operation: Operation = kept.row.operation  # type: ignore[assignment]  # of a row, so any text
         unparsed = InferenceRequest(operation, kept.model, {}, stream=kept.row.stream)
         super().__init__(services, caller, unparsed, CopyOrigin(replay_of=kept.row.id))
         self._kept_body = kept
         self._channel = channel
-        self._is_patient = patient
+        self._is_low_priority = low_priority
         self._answer = forward.ProviderAnswer(b"")
         self._is_cut = False
         self._retry_after_s: float | None = None
@@ -202,7 +202,7 @@ class ReplayedRequest(InternalRequest):
             await services.open_loop_guard().check(context)
         context.route = services.routing.router.find_route_name(context.inference.model)
         context.target_list = targets = self._find_targets()
-        if self._is_patient:
+        if self._is_low_priority:
             targets.leave_room()
             services.billing.quota.check_low_priority(context.caller, context.inference)
         await services.billing.quota.admit(context, targets.rank())

@@ -174,12 +174,13 @@ def _is_copied(operation: Operation) -> bool:
 
 
 def _may_copy(ctx: RequestContext) -> bool:
-    """Return whether another provider can answer the same request, with all that it needs.
+    """Return whether any provider can answer the request from its body alone: no files, no objects at a provider.
 
-    Content that the gateway has loaded for the caller counts in the caller's memory, which ends with its request.
+    A request with content that the gateway has loaded is not copied: the memory borrowed for that content is given back
+    when the request ends.
     """
     inference = ctx.inference
-    bound = bool(inference.channel or inference.foreign or inference.continues or inference.compaction)
+    bound = bool(inference.channel or inference.foreign_objects or inference.continues or inference.compaction)
     is_whole = not bound and not inference.files and not inference.makes_media and ctx.loan is None
     return is_whole and _is_copied(inference.operation)
 

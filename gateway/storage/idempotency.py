@@ -1,4 +1,4 @@
-"""Idempotency records in the database: of two requests of an API key with the same name, only one starts.
+"""Idempotency records in the database: of an API key's requests with the same name, only one starts.
 
 The name is the value of the header ``Idempotency-Key``.
 """

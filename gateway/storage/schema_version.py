@@ -55,7 +55,7 @@ def describe_newer(schema: str, version: str, dialect: str = "sqlite") -> str:
 
 
 def describe_older(schema: str) -> str:
-    """Describe a database too old for this version's migrations, and a remedy."""
+    """Return the rest of a sentence "The database is …": too old for this version's migrations, and the remedy."""
     return (
         f"of a version before {next(iter(RELEASES))}: it has schema {schema}. "
         f"Install version {_UPGRADES_OLDER}, start it once, and then install {__version__}"

@@ -1,6 +1,6 @@
 """Histograms of durations in the database: they are summed from stored rows, so that a request does not pay for them.
 
-A job reads the rows that are stored since its last run, and older rows from the newest to the oldest. Each commit moves
+A job reads the rows stored since its last run, and older rows, from the newest to the oldest. Each commit moves
 the stored cursor and adds the rows up to it: a row is counted once, whatever process stops or runs beside this one.
 Completed rows never change, so nothing is subtracted.
 """

@@ -63,9 +63,9 @@ class _Rows:
 
 class _RequestRanges(RequestLogRepository):
     async def find_range(self, since_ms: int, until_ms: int) -> tuple[int, int] | None:
-        """Return the first sequence of the rows settled in a period, and that after the last; None without rows.
+        """Return a range of sequences with all rows settled in a period: its first, and the one after its last.
 
-        A few rows of the range were settled earlier or later.
+        Some rows of the range were settled earlier or later. None if a SQLite database has no rows at all.
         """
         window = await open_window(self._database, None)
         if window is None:

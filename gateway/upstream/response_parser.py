@@ -116,8 +116,8 @@ class ResponseParser:
     """
 
     __slots__ = (
+        "_between_chunks",
         "_dry_bytes",
-        "_edge",
         "_head_start",
         "_interim_count",
         "_left_bytes",
@@ -149,7 +149,7 @@ class ResponseParser:
         self.length: int | None = None
         self.encoding: str | None = ""
         self.broken: Exception | None = None
-        self._edge = self.at_chunk = self.chunked = self.excess = False
+        self._between_chunks = self.at_chunk = self.chunked = self.excess = False
         self.begin()
 
     def begin(self) -> None:
@@ -234,7 +234,7 @@ class ResponseParser:
             else:
                 self.chunked = True
         if self.chunked:
-            self._edge = True
+            self._between_chunks = True
             self._tail = b""
             self.at_chunk = self.encoding == "" and not self.complete
         self.head = head
@@ -258,12 +258,12 @@ class ResponseParser:
             left_bytes = self._left_bytes = left_bytes - len(data)
         self._parser.feed_data(data)
         if self.chunked:
-            self._track_edge(data)
+            self._track_boundary(data)
         # llhttp must agree about the end of the body.
         elif self.complete != (left_bytes == 0):
             raise HttpParserError("An end that the head does not say, or none where it does")
 
-    def _track_edge(self, data: bytes) -> None:
+    def _track_boundary(self, data: bytes) -> None:
         # llhttp skips line ends between two responses. A chunked body ends with a byte that is neither CR nor LF, and
         # CRLF CRLF.
         tail = self._tail = (data if len(data) > len(_HEAD_END) else self._tail + data)[-5:]
@@ -271,7 +271,7 @@ class ResponseParser:
             self.at_chunk = False
             self.excess = not tail.endswith(_HEAD_END) or tail[0] in b"\r\n"
         else:
-            self.at_chunk = self._edge and tail[-1] == _LF and self.encoding == ""
+            self.at_chunk = self._between_chunks and tail[-1] == _LF and self.encoding == ""
 
     # Callbacks of llhttp. ``feed_data`` raises their exceptions as ``HttpParserError``.
 
@@ -281,10 +281,10 @@ class ResponseParser:
         self.status = self._parser.get_status_code()
 
     def on_chunk_header(self) -> None:
-        self._edge = False
+        self._between_chunks = False
 
     def on_chunk_complete(self) -> None:
-        self._edge = True
+        self._between_chunks = True
 
     def on_message_complete(self) -> None:
         if self.status >= _MIN_FINAL_STATUS:

@@ -105,7 +105,7 @@ def test_nothing_of_what_is_secret_is_shown() -> None:
     for noun in (
         whole,
         session,
-        member.Credential(HASH, recovery="digest"),
+        member.Credential(HASH, recovery_digest="digest"),
         SignInSpec("ann", "four green frogs", "123456"),
     ):
         assert not any(word in repr(noun) for word in (HASH, "sealed", "digest", "frogs", "123456"))
@@ -122,8 +122,8 @@ def test_where_there_is_a_second_factor_it_takes_an_unused_code() -> None:
     assert both.accept(member.Credential(HASH, step=7)) is None
     assert both.accept(member.Credential("another", step=8)) is None
     assert both.accept(member.Credential(HASH, step=8)) == attrs.evolve(both, totp_step=8)
-    assert both.accept(member.Credential(HASH, recovery="ab")) == attrs.evolve(both, recovery=("cd",))
-    assert both.accept(member.Credential(HASH, recovery="ef")) is None
+    assert both.accept(member.Credential(HASH, recovery_digest="ab")) == attrs.evolve(both, recovery=("cd",))
+    assert both.accept(member.Credential(HASH, recovery_digest="ef")) is None
     assert both.accept(member.Credential(HASH, is_known=True)) == both
 
 

@@ -354,7 +354,7 @@ def test_a_step_between_that_costs_too_much_is_on_record() -> None:
     targets = router.route(CALLER, inference)
     assert isinstance(targets, StepList)
     targets.rank()
-    assert targets.drop_dearer(2 * inference.max_prompt_tokens)
+    assert targets.drop_unaffordable(2 * inference.max_prompt_tokens)
     attempt = targets.start("1", 99)
     router.fail(attempt, ERRORS["unavailable"])
     assert targets.prepare_retry(attempt, ERRORS["unavailable"])

@@ -204,7 +204,7 @@ async def test_a_new_session_takes_the_place_of_the_browsers_old_one(scenario: M
         ({"totp": b"x"}, Credential(HASH)),
         ({"totp": b"x", "totp_step": 7}, Credential(HASH, step=7)),
         ({"totp": b"x", "totp_step": 7}, Credential(HASH, step=6)),
-        ({"totp": b"x", "recovery": ("ab",)}, Credential(HASH, recovery="cd")),
+        ({"totp": b"x", "recovery": ("ab",)}, Credential(HASH, recovery_digest="cd")),
     ],
 )
 async def test_what_does_not_prove_who_it_is_opens_no_session(
@@ -233,7 +233,7 @@ async def test_nobody_who_is_disabled_gets_a_session(scenario: MemberScenario) -
 async def test_a_code_opens_one_session(scenario: MemberScenario) -> None:
     """Of five who sign in at once with one code one does; of an authenticator and of paper alike."""
     ann = await scenario.add(totp=b"x", totp_step=7, recovery=("ab", "cd"))
-    for proof in (Credential(HASH, step=8), Credential(HASH, recovery="ab")):
+    for proof in (Credential(HASH, step=8), Credential(HASH, recovery_digest="ab")):
         fresh = [Session(bytes([number]) * 32, ann.id, NOW, NOW) for number in range(5)]
         done = await asyncio.gather(
             *(scenario.members.add_session(session, proof) for session in fresh), return_exceptions=True

@@ -269,7 +269,10 @@ async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
 
 
 async def delete_leases(connection: AsyncConnection, node: str) -> None:
-    """Delete the leases of a node whose journal is stored, in a write of a single gateway, which has no balances."""
+    """Delete a node's leases, in a write of a single gateway. The node's journal has to be stored already.
+
+    A single gateway has no balances in the database.
+    """
     await connection.execute(_DELETE_LEASES, {"node": node})
 
 

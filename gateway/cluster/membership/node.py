@@ -399,7 +399,10 @@ class ClusterNode:
                     await has_ended.wait()
 
     async def _update_leadership(self) -> None:
-        """Lead, or check that the leader is alive. Every node watches all others: a new leader knows the dead nodes."""
+        """Try to lead; the leader declares nodes dead. Any other node ends the connection of a dead leader.
+
+        Some beats also end stuck transactions. Every node watches all others: a new leader knows which are dead.
+        """
         leads = await self._session.try_lead() and not self._is_outdated
         if leads and not self.leads:
             log.info("node_leads", node=self.process)

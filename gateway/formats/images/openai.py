@@ -80,7 +80,7 @@ def parse_images_inference(body: fields.Body) -> InferenceRequest:
 
 
 def parse_edits_inference(form: ReceivedForm) -> InferenceRequest:
-    """Check an edit form and return the request: 1 to 16 images, a mask or markup, and the fields of a generation.
+    """Check an edit form and return the request: 1 to 16 images, at most one mask and one markup, other fields.
 
     Raises ``InvalidRequest`` naming the field.
     """

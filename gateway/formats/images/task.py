@@ -56,8 +56,8 @@ class ImageTask:
     def parse_object(self, raw: bytes) -> dict[str, Any] | None:
         """Return an answer's JSON object; None if the answer is invalid but the task can be polled again.
 
-        Raises ``ProviderBadResponse`` if the task has no id, or after more than ``MAX_INVALID_POLLS`` invalid answers
-        in a row.
+        Raises ``ProviderBadResponse`` for an invalid answer if the task has no id yet, or if more than
+        ``MAX_INVALID_POLLS`` answers in a row were invalid.
         """
         try:
             value = parse_any_object(raw)

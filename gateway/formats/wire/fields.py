@@ -196,7 +196,7 @@ def parse_object(body: Body, name: str) -> Body | None:
 
 
 def name_json_type(value: object) -> str:
-    """Return the name of a JSON value's type."""
+    """Return the name of a JSON value's type with its article, for an error message."""
     if value is None:
         return "null"
     if isinstance(value, bool):

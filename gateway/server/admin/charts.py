@@ -426,7 +426,10 @@ def _build_period(step: str, since_ms: int, until_ms: int) -> _Period:
 
 
 async def _sum_new_rows(speeds: SpeedRepository) -> bool:
-    """Sum the durations of new requests. Return False if some are left, or if the store takes no writes."""
+    """Sum the durations of new requests, then of a portion of older ones.
+
+    Return False if new ones are left, or if the store takes no writes.
+    """
     try:
         for _ in range(_MAX_ROUNDS):
             if not await speeds.add_new_rows():

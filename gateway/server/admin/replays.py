@@ -143,7 +143,7 @@ async def replay_request(request: AdminRequest) -> ReplayView:
         raise NotFound("The body of this request is not kept")
     answered = next((part for part in parts if part.kind == "answer"), None)
     replay_body = build_replay(row, asked, spec.model or row.model, allows_redacted=spec.allow_redacted)
-    replayed = ReplayedRequest(services, payer, replay_body, channel=spec.channel or "", patient=spec.low_priority)
+    replayed = ReplayedRequest(services, payer, replay_body, channel=spec.channel or "", low_priority=spec.low_priority)
     detail = {"request": replayed.context.id, "key": payer.key.id, "model": replay_body.model}
     audit_row = actor.build_audit_row(
         "bodies.replayed",

@@ -158,10 +158,11 @@ async def list_requests(request: AdminRequest) -> RequestPageView:
 async def get_request(request: AdminRequest) -> RequestDetails:
     """Get a request with its attempts and its cost breakdown, by its id or a beginning that no other id has.
 
-    `served_model` is the provider's name of the model that was charged, if that is not `model`. `units` are the counts
-    that were charged and have no field, as JSON. The log has no prices: `lines` are calculated with the current ones.
-    They add up to the charge, in `cost_nanos`, or each of them is `estimated`; the request's own `cost_usd` is the
-    charge. `saved_usd` is what the provider's prompt cache has saved at the prices of that time.
+    `served_model` is the provider's name of the model that was charged, if that is not `model`. `units` are charged
+    counts without a field of their own, as JSON. The log has no prices: `lines` are calculated with the current ones.
+    If these give another sum than the charge (`cost_usd` of the request), each line is `estimated`; otherwise the
+    `cost_nanos` of the lines add up to the charge. `saved_usd` is what the provider's prompt cache has saved at the
+    prices of that time.
     """
     await request.services.billing.flusher.store_waiting()
     actor, history = request.actor, request.services.admin.history

@@ -178,7 +178,7 @@ async def sign_in(request: AdminRequest) -> SignedInView:
 
 @admin_operation()
 async def get_session(request: AdminRequest) -> OwnSessionView:
-    """Get the member who is signed in."""
+    """Get the member who is signed in, and the session."""
     user = request.user
     rule = request.services.live_config.keep_bodies or "none"
     return OwnSessionView(**_build_user(user), session=build_view(SessionView, user.session), keep_bodies=rule)

@@ -160,7 +160,7 @@ async def put_setting(request: AdminRequest) -> SettingAnswer:
 
 @admin_operation(change=True)
 async def delete_setting(request: AdminRequest) -> SettingAnswer:
-    """Remove a setting's stored value: the file's value applies again, or the default."""
+    """Remove a setting's stored value. The default applies again, unless file or environment set the setting."""
     path_values = request.match_info
     view = await request.services.admin.settings.delete_setting(
         path_values["section"], path_values["key"], request.actor

@@ -1,4 +1,4 @@
-"""``POST /v1/quote``: what a request may cost, and a hold of that amount. No provider is asked.
+"""``POST /v1/quote``: what a request may cost and, with ``hold_s``, a hold of that amount. No provider is asked.
 
 The body is that of the request. ``endpoint`` in the query is the request's path, like the ``endpoint`` of a batch.
 """

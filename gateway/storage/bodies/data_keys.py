@@ -269,7 +269,7 @@ class MovedKeyFiles:
             return list(self._checked_accounts.intersection(self._local.list_accounts()))
 
     def read_outage_key(self, account_id: int) -> bytes | None:
-        """Return the sealed data key on this disk; None if there is none."""
+        """Return an account's sealed data key on this disk; None if there is none. Raises ``OSError``."""
         with self._lock:
             return self._local.read(account_id)
 

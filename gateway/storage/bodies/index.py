@@ -152,7 +152,10 @@ class BodyIndex:
         return {int(row.account_id) for row in rows}
 
     async def find_key_versions(self, account_ids: Collection[int]) -> dict[int, int]:
-        """Return how often the data keys of accounts were destroyed; an account without an entry: never."""
+        """Return how many times the data keys of each account were destroyed.
+
+        Accounts whose keys never were may be missing.
+        """
         query = select(_versions.account_id, _versions.version).where(_versions.node == self._key_node)
         if len(account_ids) <= ACCOUNTS_PER_STEP:
             query = query.where(_versions.account_id.in_(list(account_ids)))

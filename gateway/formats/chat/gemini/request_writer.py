@@ -118,9 +118,10 @@ def _build_instructions(messages: Iterable[chat.Message]) -> list[Json]:
 
 
 def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
-    """Build the contents, without system messages. Consecutive turns of one role are joined, except tool results.
+    """Build the contents, without system messages. Consecutive turns of one role are joined.
 
-    Raises ``InvalidRequest`` for media in a form that Gemini does not accept.
+    Their tool results form a content of their own, before the other parts. Raises ``InvalidRequest`` for media in a
+    form that Gemini does not accept.
     """
     needs_signatures = requires_signatures(model)
     tool_names: dict[str, str] = {}

@@ -68,7 +68,7 @@ def uses_custom_tools(body: Body) -> bool:
 
 
 def build_custom_call(start: chat.ToolCallStart, text: str) -> Body:
-    """Build a call of a custom tool."""
+    """Build a call of a custom tool with the input ``text``, as in a chat completion."""
     call = build_call(start)
     del call["function"]
     return call | {"type": "custom", "custom": {"name": start.name, "input": text}}
