@@ -402,18 +402,12 @@ class SpendingLimits:
         return None if self.budgets is None else self.budgets.find_own_balance(ctx)
 
     async def check_session(self, ctx: RequestContext) -> None:
-        """Check the request's session, and reopen a budget of the session that was deleted.
-
-        Raises ``SessionEnded``, ``BudgetExceeded``.
-        """
+        """Check the request's session; reopen its deleted budget. Raises ``SessionEnded``, ``BudgetExceeded``."""
         if self.budgets is not None and ctx.attribution.session:
             await self.budgets.check_request(ctx)
 
     async def load(self, ctx: RequestContext) -> None:
-        """Check the session of a request as ``check_session`` does, and read what the request's subjects have spent.
-
-        Raises ``SessionEnded``, ``BudgetExceeded``.
-        """
+        """Call ``check_session`` for a request, and read what the request's subjects have spent."""
         await self.check_session(ctx)
         balances = [
             balance

@@ -255,9 +255,8 @@ class Reloader:
         """Read and apply the configuration.
 
         Return the lists ``changes`` and ``needs_restart``, the latter of settings that are read at start only. Raises
-        ``InvalidRequest``, and ``Conflict`` without a configuration that can be read; nothing has changed then. If the
-        file's accounts and keys cannot be stored, ``StoreUnavailable`` or another error is raised. Then some of them
-        may be stored.
+        ``InvalidRequest``, and ``Conflict`` without a configuration that can be read; nothing has changed then. After
+        another error, some of the file's accounts and keys may be stored.
         """
         router = self._router
         async with self._reload_lock, AsyncExitStack() as stack:

@@ -154,9 +154,8 @@ class Proxy:
     ) -> T:
         """Run ``send(attempt)`` on the request's channels, one after another, until a provider answers.
 
-        ``client`` is the client's stream, if any, to which the place in a queue is sent.
-        Raises the ``ProviderError`` to show to the client, ``NoHealthyChannel``, ``ShuttingDown``, or another error of
-        ``send`` or of fetching the prompt's media.
+        ``client`` is sent the place in a queue. Raises the ``ProviderError`` to show to the client, ``ShuttingDown``,
+        ``NoHealthyChannel``, or another error of ``send`` or of fetching the prompt's media.
         """
         if self.broken_off:
             raise _make_shutdown_error()  # ``check_running``, without its call

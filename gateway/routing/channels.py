@@ -315,7 +315,7 @@ class ChannelService:
     def _note_answer(self, channel: Channel, answer: Answer) -> None:
         """Update the catalog with a synchronized channel's model list, or record the error of the fetch.
 
-        Other nodes are told.
+        Other nodes are notified.
         """
         if not channel.sync:
             return

@@ -422,11 +422,7 @@ def make_step_list(
     affinity_key: str | None,
     graded: bool,
 ) -> TargetList:
-    """Return the target list of a request for ``route``, from those of ``targets`` whose steps take the request.
-
-    It is empty if tokens are to be counted and no step can: the gateway estimates. Raises ``InvalidRequest`` for any
-    other request that no step can serve.
-    """
+    """Return the targets for ``route``; none if tokens are to be counted and no step can. Raises ``InvalidRequest``."""
     step = route.steps[0]
     # One way needs no choice of a step.
     if len(route.steps) == len(step.models) == 1 and step.condition is ANY_REQUEST and route.deadline_s is None:

@@ -203,7 +203,7 @@ class AuthServices:
     """Accounts, API keys and members.
 
     ``open_members`` opens the services for members at their first use. ``find_setup_token`` returns the token to create
-    the first administrator; None if there is an active one, or if passphrases are off.
+    the first administrator; None if there is an active one, or if local sign-in is off.
     """
 
     accounts: AccountService

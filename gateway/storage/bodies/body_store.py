@@ -49,8 +49,7 @@ class BodyStore:
     """The kept bodies of this node.
 
     A single thread does all work on files, in order. Because of a lock, no deletion runs while frames have no rows yet.
-    Unless they say otherwise, methods that await the thread raise ``OSError`` if a file or the shared store fails, and
-    ``DecryptionFailed`` if the master key does not open a data key.
+    Unless they say otherwise, methods raise ``OSError``, and ``DecryptionFailed`` for another master key.
 
     Args:
         folder: has the segments and the folder of the data keys.
@@ -406,10 +405,7 @@ class BodyStore:
         return await self._index.remove_expired(self._now_ms())
 
     async def describe(self, account_id: int | None = None) -> StoredBodies:
-        """Return how much is kept, also if the files cannot be opened: then with the problem.
-
-        ``account_id``: count only its requests; bytes are always those of all accounts.
-        """
+        """Return how much is kept. ``account_id``: count only its requests; bytes are always those of all accounts."""
         problem = self.problem
         async with self._lock:
             try:
