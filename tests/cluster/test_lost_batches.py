@@ -95,7 +95,11 @@ async def test_every_batch_ends_after_a_failover_and_no_line_is_sent_twice(tmp_p
         assert unknown <= (2 * ACTIVE if killed else 0), "more lines are unknown than were under way"
         assert set(batches.count_asked().values()) == {1}
         completed = "SELECT count(*) FROM requests WHERE outcome = 'completed'"
-        assert await scene.pair.ask(scene.pair.standby, completed) == answered
+
+        async def have_rows() -> bool:
+            return bool(await scene.pair.ask(scene.pair.standby, completed) == answered)
+
+        await eventually(have_rows, 30)  # rows of the last lines may wait a second for their commit
         charges = "SELECT count(*) FROM entries WHERE kind = 'charge'"
         assert answered <= await scene.pair.ask(scene.pair.standby, charges) <= answered + unknown
         for each in scene.nodes:

@@ -64,7 +64,6 @@ async def test_lines_are_answered_although_interactive_requests_never_end(
 ) -> None:
     """Three callers ask again at once, so that some of them always wait before the only place."""
     server = OneModelServer()
-    server.open_gate.set()
     async with server.serve() as up:
         gateway = await gateway_with(desk(up, wait_s=0.5))
         client, is_over = sdk(gateway), asyncio.Event()
@@ -74,7 +73,8 @@ async def test_lines_are_answered_although_interactive_requests_never_end(
                 assert (await call(gateway, stream=False, model="caller")).status in {200, 503}
 
         callers = [asyncio.create_task(keep_asking()) for _ in range(3)]
-        await until_queued(gateway, 2)
+        await until_queued(gateway, 2)  # while the gate is closed, they stay there
+        server.open_gate.set()
         try:
             ended = await await_end(client, await start(client, LINES))
         finally:

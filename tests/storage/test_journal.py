@@ -53,7 +53,7 @@ def test_an_open_request_takes_little_more_memory_than_its_entry(path: Path) -> 
             journal.start_at_once(begin(rows[number]))
             journal.record_end(rows[number])
 
-        assert measure_bytes_each(note) < path.stat().st_size / len(rows)
+        assert measure_bytes_each(note) < 2_000  # an entry has some 400 bytes
 
 
 _TEXT = st.text() | st.sampled_from(["\n", '{"fields":[]}\n[1,', "\u2028\r\n\x00", "日本", "\U0001f600"])
