@@ -17,10 +17,11 @@ from gateway.storage.batches import BatchRepository, find_no_process
 from gateway.storage.data_folder import JOURNAL
 from gateway.storage.file_folder import name_file
 from gateway.storage.journal import parse_journal
+from tests.support.admin_calls import ask_office
 from tests.support.batch_calls import ask, await_end, await_requests, limited, make_line, read_results, start
 from tests.support.fast_provider import Reaction, SwiftUpstream, failing, hanging, slow, well
-from tests.support.fault_scene import until
 from tests.support.gateway import KEY, channel, start_gateway
+from tests.support.gateway_process import eventually
 from tests.support.limit_servers import running_redis, wait_until_reached
 from tests.support.scripted_upstream import COMPLETION
 from tests.support.sdk_clients import MakeClient
@@ -338,8 +339,13 @@ async def test_lines_wait_while_the_server_of_shared_rate_limits_is_away(
         await await_requests(up, 1)
         redis.kill()
         await wait_until_reached(limiter, away=True)
-        await until(lambda: up.running == 0)
-        await asyncio.sleep(0.3)  # enough for the second line to be refused
+
+        async def has_first_result() -> bool:
+            return bool((await ask_office(gateway, "GET", f"/batches/{batch.id}"))[1]["completed"])
+
+        await eventually(has_first_result, 30)
+        async with gateway.post() as refused:  # the second line is no better off
+            assert refused.status == 503
         assert len(up.seen) == 1
         await redis.start()
         ended = await await_end(client, batch)

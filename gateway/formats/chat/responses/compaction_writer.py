@@ -83,7 +83,8 @@ def build_answer(events: Iterable[chat.Event], inference: InferenceRequest, iden
 
     Raises the error of a ``StreamError``, and ``ProviderBadResponse`` if a summary was requested and there is none.
     """
-    writer = open_writer(attrs.evolve(inference, keep=None), identity)  # it would keep each response at its StreamEnd
+    # With ``keep``, the writer would keep the response at the end of its stream, too, perhaps without its usage.
+    writer = open_writer(attrs.evolve(inference, keep=None), identity)
     for event in events:
         if isinstance(event, chat.StreamError):
             raise event.error
