@@ -266,10 +266,12 @@ class LimitBalance:
         self.spent_nanos += nanos
 
     def recount_overrun(self) -> None:
-        """Compute the overrun after the cap has changed, unless the balance has yet to move to the window."""
+        """Compute the overrun after the cap has changed. A balance of another window does so when it moves."""
         if self.start_s == self.book.start_s:
             self.overrun_nanos = 0
             self._record_overrun()
+        else:
+            self.start_s = -1  # a clock set back may return to this window, whose overrun is of the former cap
 
     def _record_overrun(self) -> int:
         """Record and return the excess over the limit that is not recorded as overrun yet."""

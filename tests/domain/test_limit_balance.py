@@ -111,8 +111,6 @@ class LimitMachine(RuleBasedStateMachine):
     @rule(cap=st.integers(0, 150), index=st.integers(0, 9))
     def change(self, cap: int, index: int) -> None:
         book = self.books[index % len(self.books)]
-        for balance in book.balances.values():  # a change while a balance is idle, then a clock set back: out of scope
-            balance.find_room(DAY)
         book.set_limit(attrs.evolve(book.limit, cap_nanos=cap), (), self.now_s)
 
     @invariant()
@@ -160,6 +158,19 @@ def test_a_clock_set_back_asks_the_store_again() -> None:
     book.begin(NOW_S + 3_600)
     assert not balance.find_room(DAY), "something was spent there already"
     assert not balance.complete
+
+
+@pytest.mark.parametrize("window", ["hour", "rolling:1h"])
+def test_a_cap_lowered_while_the_clock_was_set_back_is_an_overrun_of_what_is_reserved(window: str) -> None:
+    book = LimitBook(attrs.evolve(EACH_USER, window=parse_window(window)), NOW_S)
+    balance = open_balance(book)
+    reserve((balance,), 30, NOW_S)
+    book.set_limit(attrs.evolve(book.limit, cap_nanos=10), (), NOW_S - 90_000)
+    book.begin(NOW_S)
+    assert balance.find_room(DAY) in {0 - 30, 10 - 30}
+    if not balance.complete:
+        balance.adopt({}, book.start_s - book.rolling_s)
+    assert (balance.find_room(DAY), balance.overrun_nanos) == (-20, 20)
 
 
 def test_a_rolling_window_counts_each_cost_until_its_slice_has_left() -> None:
