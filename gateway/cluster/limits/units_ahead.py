@@ -26,8 +26,11 @@ class UnitsAhead:
         self._use_per_s = self._last_use_s = 0.0
 
     def covers(self, cost: int, limit: int, now_s: float) -> bool:
-        """Return whether ``cost`` units taken under ``limit`` are available. ``now_s`` is the gateway's own clock."""
-        return self.units >= cost and self.valid_until_s > now_s and self.limit == limit
+        """Return whether ``cost`` units taken under ``limit`` are available. ``now_s`` is the gateway's own clock.
+
+        A request that costs nothing needs a unit, too: without one, the subject may be in debt.
+        """
+        return self.units >= (cost or 1) and self.valid_until_s > now_s and self.limit == limit
 
     def record_use(self, cost: int, now_s: float) -> None:
         """Count ``cost`` units in the rate of use, which is averaged over a second."""

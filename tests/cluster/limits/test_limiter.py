@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.billing.rate_limiter import InMemoryRateLimiter
@@ -102,7 +102,10 @@ def test_a_server_answers_as_memory_does(kind: str, shared_postgres: SharedPostg
         scene = open_clock(kind, shared_postgres)
         clock = runner.run(scene.__aenter__())
 
+        free = [("wait", 1, 0), ("take", 2, 20), ("take", 2, 0), ("take", 2, 0)]  # in debt, a free request is refused
+
         @settings(max_examples=25)
+        @example([Limits(), Limits(), Limits(tpm=2), Limits()], Limits(), free)
         @given(st.lists(LIMITS, min_size=4, max_size=4), LIMITS, STEPS)
         def agree(keys: list[Limits], limits: Limits, steps: list[tuple[str, int, int]]) -> None:
             callers = [(key(keys[0], 1), account(limits)), (key(keys[1], 2), account(limits)), (key(keys[2], 3),)]
