@@ -40,6 +40,7 @@ from tests.support.billing_services import (
     unix,
 )
 from tests.support.contexts import make_context
+from tests.support.module_sleep import replace_sleep
 
 
 class FullJournal(RequestJournal):
@@ -497,7 +498,7 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(
     )
     for index in range(4):
         small.put(attrs.evolve(row, id=f"req_{index}"))
-    monkeypatch.setattr("gateway.billing.quota.asyncio.sleep", rest)
+    replace_sleep(monkeypatch, "gateway.billing.quota", rest)
     with pytest.raises(StoreUnavailable):  # it did not help
         await crowded.admit(billing.arrive(caller, call_for(1)), [], journaled=False)
     small.take(2)

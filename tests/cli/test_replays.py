@@ -12,6 +12,7 @@ from gateway.cli.context import Json
 from gateway.cli.replays import MAX_RETRIES, replay_once, sum_models
 from tests.support.cli_operator import log, sit_down
 from tests.support.gateway import KEY, channel
+from tests.support.module_sleep import replace_sleep
 from tests.support.started_gateways import StartGateway
 from tests.support.text_provider import open_text_provider
 
@@ -100,7 +101,7 @@ async def test_a_set_sends_what_was_refused_for_now_once_more(
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr("gateway.cli.replays.asyncio.sleep", sleep)
+    replace_sleep(monkeypatch, "gateway.cli.replays", sleep)
     gateway = BusyGateway(refusals)
     result = await replay_once(gateway, "req_1", {"model": "m", "low_priority": low_priority}, asyncio.Semaphore(1))
     assert (gateway.calls, result["outcome"]) == (calls, outcome)

@@ -173,6 +173,7 @@ async def test_all_pages_of_a_list_have_each_session_once(
             key_id=key_id,
             end_user=user,
             settled_ms=1_000_000 + number * 30_000,
+            cost_nanos=7,  # the counters of limits keep what all examples have cost
         )
         for number, ((account_id, name), key_id, user) in enumerate(flat)
     ]

@@ -21,6 +21,7 @@ from gateway.storage.subject_sums import SubjectSums
 from gateway.storage.traffic import TrafficRepository
 from gateway.storage.traffic_series import TrafficSeries, TrafficSeriesReader
 from gateway.storage.usage_splits import SplitAxis, SplitRepository, list_split_days
+from tests.support.module_sleep import replace_sleep
 from tests.support.request_records import charge, read_ms, refuse
 from tests.support.stores import Stores
 
@@ -190,7 +191,7 @@ async def test_a_day_is_written_in_small_commits_and_counts_after_the_last(
         assert await find_days(database) == [2]
 
     with monkeypatch.context() as patched:
-        patched.setattr("gateway.storage.usage_splits.asyncio.sleep", pause)
+        replace_sleep(patched, "gateway.storage.usage_splits", pause)
         with pytest.raises(_Interrupted):
             await splits.add_day(NOW_S)
         assert await count_rows(database) == 20  # two commits of ten, which no chart reads
