@@ -275,6 +275,10 @@ def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stre
     return errors.parse_provider_error(status, orjson.dumps({"error": attrs.asdict(error_value)}), secrets)
 
 
+def _make_incomplete_error() -> ProviderBadResponse:
+    return ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+
+
 def find_response_id(raw: bytes) -> str:
     """Return the id of a response, or an empty text. ``raw`` is a whole response or the first events of a stream."""
     is_json = raw.lstrip().startswith(b"{")
@@ -293,9 +297,8 @@ class ResponsesPassthrough(PassthroughStream):
 
     Attributes:
         events: number of complete events with data so far, except those about the response itself.
-        ended: the response is complete, incomplete, cancelled, or failed after it began, or the end mark of chat
-            streams has come before any such event. Everything afterwards is dropped: some servers add that end mark
-            after the last event, and no client needs it.
+        ended: the response is complete, incomplete, cancelled, or failed after it began. Everything afterwards is
+            dropped: some servers add the end mark of chat streams after the last event, and no client needs it.
     """
 
     __slots__ = ("_buffer", "_inference", "_usage")
@@ -322,9 +325,9 @@ class ResponsesPassthrough(PassthroughStream):
         return self._feed_by_event(data)
 
     def _filter_event(self, event: bytes, payload: bytes) -> bytes:
-        if payload.startswith(DONE_MARK):
-            self.ended = True
-            return event
+        if payload.startswith(DONE_MARK):  # no client takes the mark for the event that ends a response
+            self.error = _make_incomplete_error()
+            return b""
         kind, value = _parse_event(event, payload)
         if kind == "error" or (not kind.startswith("response.") and value.get("error")):
             self.error = _parse_failure(value.get("error") or _pick_error_fields(value), self._secrets)
@@ -360,7 +363,7 @@ class ResponsesPassthrough(PassthroughStream):
         if self.error is not None:
             raise self.error
         if not self.ended:
-            raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+            raise _make_incomplete_error()
         return output
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:

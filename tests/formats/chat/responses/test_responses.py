@@ -316,10 +316,15 @@ def test_the_end_is_known_by_its_type_or_its_name(last: bytes) -> None:
     assert transform.ended
 
 
-def test_the_other_end_mark_ends_a_stream_too() -> None:
-    out, transform = run(text("a") + DONE + text("late"))
-    assert out == text("a") + DONE
-    assert transform.ended
+@table_rows("late", [b"", text("late"), END])
+def test_the_end_mark_of_chat_streams_does_not_complete_a_response(late: bytes) -> None:
+    """Clients wait for the event of the end: after the mark alone they fail, or wait for ever."""
+    data = text("a") + DONE + late
+    for out, transform in (run(data), by_the_byte(data)):
+        assert out == text("a")
+        assert (transform.ended, transform.closed) == (False, True)
+        with pytest.raises(ProviderBadResponse, match="ended before it was complete"):
+            transform.finish()
 
 
 def test_nothing_of_an_answer_is_there_until_a_part_of_it_is() -> None:
