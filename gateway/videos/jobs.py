@@ -127,13 +127,14 @@ class VideoJobs:
         job = await self.get(video_id, by.scope)
         change = build_change({"status": job.state}, {"status": "failed"})
         audit = by.build_audit_row("video.cancelled", video_id, self.now_ms, account_id=job.account_id, detail=change)
-        if job.ended or not await self.fail(job, CANCELLED_ERROR, audit):
+        cancelled_job = job if job.ended else job.fail(CANCELLED_ERROR, self.now_ms)
+        if job.ended or not await self.finish(cancelled_job, audit):
             raise Conflict(f"The job {video_id} has ended")
         self.events.publish(JobCancelled(video_id))
         access = self.provider_api.find_access(job) if job.upstream_id else None
         if access is not None:
             self.tasks.start(self.provider_api.cancel(access, job))
-        return await self.get(video_id)
+        return cancelled_job
 
     async def get(self, video_id: str, account_id: int | None = None) -> VideoJob:
         """Return a job, of one account if ``account_id`` is given.

@@ -266,6 +266,28 @@ def test_a_job_that_is_cancelled_fails_at_no_cost_and_its_provider_is_asked_to_s
     run(scene())
 
 
+def test_a_job_that_is_cancelled_is_returned_although_the_store_can_no_longer_be_read() -> None:
+    async def scene() -> None:
+        services = VideoServices(play(task()))
+        job = await services.submit()
+        read, reads = services.store.find, 0
+
+        async def read_once(video_id: str) -> VideoJob | None:
+            nonlocal reads
+            reads += 1
+            if reads > 1:
+                raise StoreUnavailable("not now")
+            return await read(video_id)
+
+        services.store.find = read_once  # type: ignore[method-assign]
+        cancelled = await services.videos.cancel(job.id)
+        services.store.find = read  # type: ignore[method-assign]
+        assert cancelled == await services.find(job)
+        assert (cancelled.state, cancelled.error_code, services.held) == ("failed", "cancelled", 0)
+
+    run(scene())
+
+
 def test_a_provider_that_does_not_stop_is_no_reason_not_to_cancel() -> None:
     async def scene() -> None:
         services = VideoServices(
