@@ -40,9 +40,10 @@ def routes() -> None:
     A STEP is a text: one or more models, then conditions. A model's weight follows after '*'. Conditions:
     channels=NAME,GLOB (only these channels), on=CAUSE,CAUSE (only after these causes), min_prompt_tokens=N,
     max_prompt_tokens=N, images=yes|no, tools=yes|no, stream=yes|no (what the request must be),
-    balance=weight|latency|throughput|cost (how a channel is chosen), shadow=MODEL shadow_share=0.05
-    shadow_max_running=4 (copies for another model, whose answers are dropped). Causes: unavailable, timeout,
-    rate_limited, credit, context, unsupported, budget, queue, content, invalid.  [default: all but the last two]
+    balance=weight|latency|throughput|cost (how a channel is chosen), wait_s=SECONDS (the longest wait in a channel's
+    queue before the next step), shadow=MODEL shadow_share=0.05 shadow_max_running=4 (copies for another model, whose
+    answers are dropped). Causes: unavailable, timeout, rate_limited, credit, context, unsupported, budget, queue,
+    content, invalid.  [default: all but the last two]
 
     \b
     Examples:

@@ -423,14 +423,14 @@ class ChannelService:
             log.info("channel_released", channel=channel.name, reason="its provider answered")
 
     async def _put_held(self, new_channel: Channel, channel: Channel) -> bool:
-        """Store a held channel's new state. Return False if the channel was changed here meanwhile.
-
-        Raises ``NotFound`` or ``Conflict`` if another node has deleted or changed it.
-        """
+        """Store a held channel's new state. Return False if the channel was changed or deleted meanwhile."""
         async with self._changing:
             if self._catalog.find_channel(channel.name) != channel:
                 return False
-            await self._store.put_channel(new_channel, original=channel)
+            try:
+                await self._store.put_channel(new_channel, original=channel)
+            except (NotFound, Conflict):  # by another node, which announces the change
+                return False
             await self._apply_channels(await self._store.list_channels())
             return True
 

@@ -68,12 +68,12 @@ class DataFolder:
         self.was_killed = b'"url"' in os.pread(self._lock, 4096, 0)
         self._write_holder({"pid": os.getpid()})
 
-    def announce(self, url: str, certificate: str = "") -> None:
+    def announce(self, url: str, fingerprint: str = "") -> None:
         """Write this process's address into the lock file for the command line.
 
-        ``certificate`` is the SHA-256 of the TLS certificate; empty without TLS.
+        ``fingerprint`` is the SHA-256 of the TLS certificate; empty without TLS.
         """
-        extra_fields = {"certificate": certificate} if certificate else {}
+        extra_fields = {"certificate": fingerprint} if fingerprint else {}
         self._write_holder({"pid": os.getpid(), "url": url, **extra_fields})
 
     def close(self) -> None:

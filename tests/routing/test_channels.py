@@ -349,6 +349,23 @@ async def test_a_change_that_cannot_be_stored_is_not_in_force() -> None:
     assert services.names == ["filed", "up"]
 
 
+async def test_a_held_channel_that_another_node_has_deleted_hinders_no_other_at_the_next_retry() -> None:
+    vendors = Vendors()
+    services = await declare_channels(DECLARED, vendors=vendors)
+    gone, other = [
+        await services.channel_service.add({**BARE, "name": name}, check="hold") for name in ("gone", "other")
+    ]
+    assert gone.held
+    assert other.held
+    assert gone.id is not None
+    await services.store.delete_channel(gone.id)
+    vendors.lists |= {"gone": ["m"], "other": ["m"]}
+    await services.channel_service.retry()
+    await services.channel_service.retry()
+    assert not services.channel_service.get("other").held
+    assert services.names == ["filed", "other"]
+
+
 async def test_two_channels_that_are_added_at_once_both_have_their_models() -> None:
     """The first one's provider is still asked while the second is added."""
     meet = asyncio.Barrier(2)
