@@ -30,3 +30,24 @@ def test_a_borrowed_helper_is_found() -> None:
     assert find_borrowed("from tests.server.test_routes import ask") == ["tests.server.test_routes"]
     assert find_borrowed("def f():\n    from tests.conftest import x") == ["tests.conftest"]
     assert find_borrowed("from tests.support.gateway import channel\nfrom gateway.app import create_app") == []
+
+
+def find_patches_of_asyncio(text: str) -> list[str]:
+    """What a test replaces in asyncio itself, for every task of its process."""
+    return re.findall(r'setattr\(\s*(?:"[\w.]*asyncio\.\w+"|asyncio, "\w+")', text)
+
+
+def test_no_test_replaces_a_function_of_asyncio_for_everybody() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}: {patch}; tests.support.module_sleep replaces it for one module"
+        for path in sorted(TESTS.rglob("*.py"))
+        for patch in find_patches_of_asyncio(path.read_text())
+        if path != Path(__file__)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_patch_of_asyncio_is_found() -> None:
+    assert find_patches_of_asyncio('patched.setattr("gateway.cli.replays.asyncio.sleep", sleep)')
+    assert find_patches_of_asyncio('monkeypatch.setattr(asyncio, "sleep", sleep)')
+    assert not find_patches_of_asyncio('replace_sleep(monkeypatch, "gateway.cli.replays", sleep)')

@@ -3,7 +3,8 @@
 To start and to stop a gateway costs more than most tests do with it. For tests of which each looks at its own rows and
 at its own channels; what a test finds is what it would find in a gateway of its own, but for the numbers of rows, and
 what it leaves is looked at before the next: books that agree, no hold, no visit, no task, no socket. A gateway is
-stopped after a test that has changed its accounts, keys, members or settings.
+stopped after a test that has changed its accounts, keys, members or settings, and after one with quotas or rate limits
+that has sent a request: what was used of them would count in the next test.
 
 Everything here belongs to the event loop of the session, and so do the tests: ``loop_scope="session"``.
 """
@@ -35,6 +36,9 @@ Mark = tuple[bytes, Callable[[], float]]
 
 KEPT = ("accounts", "keys", "channels", "settings", "members", "sessions", "links", "identities", "passkeys", "alerts")
 """Tables of what a gateway is told, rather than of what it does. A test that changes these has had the gateway last."""
+
+USED_UP = (b'"quota_usd"', b'"limit"', b'"credit_usd"', b'"rpm"', b'"tpm"', b'"burst"')
+"""What a configuration with something to use up has one of."""
 
 MOST = 16
 """Each has some threads and some files open; the one that has been idle for the longest is stopped."""
@@ -120,7 +124,9 @@ class GatewayPool:
             standing.audited = False
             await self._end(standing)
             raise
-        if _read_kept(self._stores[standing.url]) == loan.kept:
+        store = self._stores[standing.url]
+        has_used = any(name in loan.mark[0] for name in USED_UP) and _find_newest(store) != lent.rows_before
+        if _read_kept(store) == loan.kept and not has_used:
             self._free[loan.mark] = standing
         else:
             await self._end(standing)

@@ -59,9 +59,9 @@ async def test_what_was_credited_is_part_of_the_limit(standing_with: StartGatewa
         assert limit_usd - used_cents / 100 == pytest.approx(1, abs=1e-9)
 
 
-async def test_usage_is_the_cost_of_each_of_the_last_thirty_days_in_cents(standing_with: StartGateway) -> None:
+async def test_usage_is_the_cost_of_each_of_the_last_thirty_days_in_cents(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await standing_with(site(channel(up.base_url), **tenants()))
+        gateway = await gateway_with(site(channel(up.base_url), **tenants()))
         await spend(gateway, KEY, OTHER_KEY, KEY)
         shown = await page(gateway, USAGE)
         assert list(shown) == ["object", "total_usage", "daily_costs"]

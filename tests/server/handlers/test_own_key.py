@@ -154,9 +154,9 @@ async def test_a_disabled_or_expired_key_is_told_so_and_no_figure(standing_with:
             assert code is None or value["error"]["code"] == code
 
 
-async def test_usage_by_day_is_the_keys_own_and_has_every_day(standing_with: StartGateway) -> None:
+async def test_usage_by_day_is_the_keys_own_and_has_every_day(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await standing_with(site(channel(up.base_url), **tenants()))
+        gateway = await gateway_with(site(channel(up.base_url), **tenants()))
         await spend(gateway, KEY, OTHER_KEY, KEY)
         shown = await page(gateway, OWN_USAGE)
         today = datetime.now(UTC).date()
