@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from gateway.domain.image import MAX_IMAGE_BYTES
 from gateway.upstream.safe_fetch import MAX_REDIRECTS
-from tests.support.fault_scene import OWN_PAGE, Heard, check_charged_once, check_error, hear, until
+from tests.support.fault_scene import Heard, check_charged_once, check_error, drop_own_words, hear, until
 from tests.support.gateway import RunningGateway, channel
 from tests.support.image_providers import draw, measure
 from tests.support.image_scene import (
@@ -103,7 +103,7 @@ BROKEN: dict[str, Sequence[Script]] = {
 
 def check_silent(heard: Heard, name: str = "") -> None:
     """Nothing of where anything lies."""
-    text = OWN_PAGE.sub("", heard.body.decode() + str(heard.headers))
+    text = drop_own_words(heard.body.decode() + str(heard.headers))
     for word in ("127.0.0.1", "169.254", "10.1.2.3", "8080", "etc/passwd", "deadbeef", "files/1.png", "NoSuchKey"):
         assert word not in text, (name, text)
 

@@ -194,7 +194,7 @@ async def test_no_secret_is_in_any_file_of_the_database(database: Database, data
         assert b"https://api.example.com/v1" in content, "these are the files"
         assert b"canary" not in content
         assert b"api_keys" not in content
-        assert b"3128" not in content
+        assert b":3128" not in content
         await database.close()
     assert not database_path.with_name("gateway.db-wal").exists()
 

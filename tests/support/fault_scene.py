@@ -22,8 +22,7 @@ PRICE = {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}
 WORDS = ("good", "words")
 TOKENS = (5, 7)
 """What the good provider reports: prompt, completion."""
-OWN_PAGE = re.compile(r"http://127\.0\.0\.1:\d+/help/reference/errors#\w+")
-"""The gateway's own address in an error, which has the host of the scripted providers."""
+_OWN_WORDS = re.compile(r"http://127\.0\.0\.1:\d+/help/reference/errors#\w+|req_[0-9a-f]{24}")
 WAIT_LIMIT_S = 15
 """What is waited for comes sooner; only a machine with much else to do is this slow."""
 UNHURRIED: dict[str, Any] = {
@@ -93,6 +92,14 @@ def read_word(heard: Heard) -> str:
     if b'"error"' in heard.body:
         return "frame"
     return "next" if heard.headers["x-gateway-attempts"] != "1" else "200"
+
+
+def drop_own_words(text: str) -> str:
+    """Return an answer without the gateway's own address and request ids.
+
+    The address has the host of the scripted providers; its port and the ids may have any digits by chance.
+    """
+    return _OWN_WORDS.sub("", text)
 
 
 def check_error(heard: Heard, code: str) -> None:
