@@ -1,5 +1,7 @@
 """Build error responses in the API format of the client."""
 
+from collections.abc import Mapping
+
 import structlog
 from aiohttp import web
 
@@ -60,7 +62,7 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
 
 
 def answer_error(
-    error: errors.GatewayError, request: web.Request, request_id: str, headers: dict[str, str] | None = None
+    error: errors.GatewayError, request: web.Request, request_id: str, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """Build the response for ``error`` in the client's API format, with a link to the documentation if possible."""
     add_doc_url(error, request)
@@ -76,28 +78,28 @@ def add_doc_url(error: errors.GatewayError, request: web.Request) -> None:
 def build_error_response(
     error: errors.GatewayError,
     request_id: str,
-    headers: dict[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
     error_format: ErrorFormat = "openai",
 ) -> web.Response:
     """Build the response for ``error`` in ``error_format``, with its headers and the further ones in ``headers``."""
-    headers = headers or {}
+    error_headers = dict(headers or {})
     if error_format == "anthropic":
-        headers["request-id"] = request_id
+        error_headers["request-id"] = request_id
     if error.retry_after_s is not None:
-        headers["Retry-After"] = str(error.retry_after_s)
+        error_headers["Retry-After"] = str(error.retry_after_s)
     if error.doc_url is not None:
-        headers["Link"] = f'<{error.doc_url}>; rel="help"'
+        error_headers["Link"] = f'<{error.doc_url}>; rel="help"'
     if isinstance(error, RangeNotSatisfiable) and error.size is not None:
-        headers["Content-Range"] = f"bytes */{error.size}"
+        error_headers["Content-Range"] = f"bytes */{error.size}"
     if isinstance(error, errors.BudgetExceeded):
-        headers |= {
+        error_headers |= {
             "x-gateway-budget-spent-usd": usd(error.spent_nanos),
             "x-gateway-budget-usd": usd(error.limit_nanos),
         }
     if error.should_retry is not None:
-        headers["x-should-retry"] = "true" if error.should_retry else "false"
+        error_headers["x-should-retry"] = "true" if error.should_retry else "false"
     body = build_error(error, request_id, error_format)
-    return web.Response(body=body, status=error.status, headers=headers, content_type="application/json")
+    return web.Response(body=body, status=error.status, headers=error_headers, content_type="application/json")
 
 
 def find_error_format(request: web.Request) -> ErrorFormat:

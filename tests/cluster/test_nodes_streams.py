@@ -20,6 +20,8 @@ from tests.support.sockets import find_free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 OTHER_KEY = "sk-other-" + "x" * 40
+EVENTS_ONLY = {"Accept": "text/event-stream"}
+"""A browser's page may send this with every request; a token and a deletion are answered as JSON all the same."""
 WORDS = [f"w{number} " for number in range(12)]
 
 
@@ -34,6 +36,17 @@ def gated(gate: asyncio.Event) -> list[Step]:
 async def read(caller: aiohttp.ClientSession, url: str) -> tuple[int, bytes]:
     async with caller.get(url) as response:
         return response.status, await response.read()
+
+
+async def make_token(caller: aiohttp.ClientSession, url: str) -> str:
+    async with caller.post(f"{url}/token", headers=EVENTS_ONLY) as response:
+        return str((await response.json())["token"])
+
+
+async def check_deletion(caller: aiohttp.ClientSession, url: str) -> None:
+    async with caller.delete(f"{url}?after=-", headers=EVENTS_ONLY) as response:
+        assert (response.status, (await response.json())["deleted"]) == (200, True)
+    assert (await read(caller, url))[0] == 404
 
 
 def parse(raw: bytes) -> list[dict[str, Any]]:
@@ -69,8 +82,7 @@ async def test_a_stream_is_taken_up_at_another_node_and_lost_with_its_own(
             assert (await read(stranger, path))[0] == 404
             assert (await read(stranger, f"{path}?after=0"))[0] == 404
             reading = asyncio.create_task(read(caller, f"{path}?after=1"))
-            async with caller.post(f"{path}/token") as response:
-                token = (await response.json())["token"]
+            token = await make_token(caller, path)
             gate.set()
             status, raw = await reading
             numbers, events = strip_ids(list_events(raw))
@@ -80,6 +92,7 @@ async def test_a_stream_is_taken_up_at_another_node_and_lost_with_its_own(
                 assert (await read(page, f"{path}?after=13"))[1].endswith(b"data: [DONE]\n\n")
             async with caller.get(f"{path}?after=99") as response:
                 assert response.status == 400
+            await check_deletion(caller, path)
 
             body = {**HELLO, "max_tokens": 10, "stream": True}
             stream = await CutStream.open(own.url, body, "/v1/messages")

@@ -126,7 +126,7 @@ async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
     an error event.
     """
     services, caller, stream_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
-    after = find_after(request) if wants_events(request) else None
+    after = find_after(request) if request.method == "GET" and wants_events(request) else None
     suffix = "/token" if request.path.endswith("/token") else ""
     query = f"{NODE_KEY}={caller.key.id}" + ("" if after is None else f"&after={after}")
     path = f"/v1/streams/{stream_id}{suffix}?{query}"
@@ -136,7 +136,7 @@ async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
     request_id = stream_id.partition(".")[0].replace(STREAM_PREFIX, ID_PREFIX)
     if answer is None:
         record = await _find_record(request)
-        if after is None or request.method != "GET" or not await _is_gone(services, node):
+        if after is None or not await _is_gone(services, node):
             raise Overloaded(f"The node {node} of the stream does not answer", retry_after_s=2)
         return await send_lost(request, after, request_id, "chat" if record is None else record.operation)
     async with answer:
