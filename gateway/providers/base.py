@@ -204,28 +204,31 @@ class Provider:
             # Rooted paths treat the slash of ``owner/model`` as a separator of path segments: it stays unescaped.
             path = path.replace("{model}", quote(model, safe="/" if endpoint.rooted else ""))
         base = parse_origin(channel.base_url) if endpoint.rooted else channel.base_url
-        headers = _merge_headers(request_headers, channel)
+        headers = _merge_headers(request_headers, dict(channel.headers))
         grant = self.find_grant(key, channel.base_url) if self.find_grant else None
         http_request = HttpRequest(
             request.method, base + path, headers, request.body, channel.timeouts, channel.proxy, grant=grant
         )
         if self.sign_request is None:
             return http_request
-        return attrs.evolve(http_request, headers=headers | self.sign_request(http_request, key, now_s), exact=True)
+        signature_headers = self.sign_request(http_request, key, now_s)
+        return attrs.evolve(http_request, headers=_merge_headers(headers, signature_headers), exact=True)
 
     def build_models_request(self, channel: Channel, key: str) -> HttpRequest:
         sign = self.sign_list or self.sign
-        headers = _merge_headers({"Accept": "application/json", "Accept-Encoding": "identity", **sign(key)}, channel)
+        own_headers = {"Accept": "application/json", "Accept-Encoding": "identity", **sign(key)}
+        headers = _merge_headers(own_headers, dict(channel.headers))
         return HttpRequest(
             "GET", f"{channel.base_url}{self.models_path}", headers, None, channel.timeouts, channel.proxy
         )
 
 
-def _merge_headers(headers: dict[str, str], channel: Channel) -> dict[str, str]:
-    if not channel.headers:
+def _merge_headers(headers: dict[str, str], later_headers: dict[str, str]) -> dict[str, str]:
+    """Return both, without those of ``headers`` that ``later_headers`` has in any letter case."""
+    if not later_headers:
         return headers
-    channel_names = {name.lower() for name, _ in channel.headers}
-    return {name: value for name, value in headers.items() if name.lower() not in channel_names} | dict(channel.headers)
+    later_names = {name.lower() for name in later_headers}
+    return {name: value for name, value in headers.items() if name.lower() not in later_names} | later_headers
 
 
 def parse_origin(url: str) -> str:

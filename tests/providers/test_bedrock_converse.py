@@ -66,6 +66,18 @@ def test_an_access_key_signs_the_body_and_the_time() -> None:
     assert "se/cr+et" not in str(headers)
 
 
+@table_rows("name", ["authorization", "Authorization", "x-amz-date"])
+def test_a_header_of_the_channel_does_not_stand_beside_the_signature(name: str) -> None:
+    channel = Channel("up", "bedrock_converse", ROOT, headers=((name, "mine"), ("x-team", "a")))
+    endpoint = BEDROCK_CONVERSE.endpoints[0]
+    signed = BEDROCK_CONVERSE.build_request(
+        channel, endpoint, EndpointRequest(b"{}"), model="m", key="AKID:secret", now_s=NOON_S
+    )
+    assert [value for header, value in signed.headers.items() if header.lower() == name.lower()] != ["mine"]
+    assert len({header.lower() for header in signed.headers}) == len(signed.headers)
+    assert signed.headers["x-team"] == "a"
+
+
 def test_temporary_credentials_send_their_token() -> None:
     assert build_request("AKID:secret:tok:en==").headers["X-Amz-Security-Token"] == "tok:en=="
 

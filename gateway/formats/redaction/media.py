@@ -16,8 +16,8 @@ _BASE64_RUN = re.compile(r"[A-Za-z0-9+/_=-]*")
 
 def replace_media(text: str) -> str:
     """Return ``text`` with base64 data replaced by its type, its size and its SHA-256."""
-    if _BASE64_START.match(text):
-        return _describe_media("", text) or text
+    if _BASE64_START.match(text) and (description := _describe_media("", text)) is not None:
+        return description
     pieces, position = [], 0
     for match in _DATA_URL.finditer(text):
         if match.start() < position:
