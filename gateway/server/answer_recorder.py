@@ -137,7 +137,7 @@ class AnswerRecorder:
         self.stop_waiting()  # unless they have the answer
 
     def _drop(self) -> None:
-        """Keep nothing. Those who wait ask a provider themselves, at once."""
+        """Discard the answer, and record no more of it. Requests that wait for it ask a provider at once."""
         self._is_unwanted = True
         self.close()
 
@@ -150,10 +150,10 @@ class AnswerRecorder:
             self._flight.end(answer)
 
     def _may_keep(self) -> bool:
-        """Return whether others may have the answer.
+        """Return whether other requests may get the answer.
 
-        They may not if its user was forgotten, if its account is gone, if a later request may name a part of it at the
-        provider, or if it came from a route after a failed attempt or a passed step.
+        They may not if no provider was asked, if its user was forgotten, if its account is gone, if a later request may
+        name a part of it at the provider, or if it came from a route after a failed attempt or a passed step.
         """
         ctx, services = self._ctx, self._services
         user, account_id = ctx.attribution.end_user, ctx.caller.account.id
@@ -185,7 +185,10 @@ class AnswerRecorder:
 
 
 def _list_events(data: bytes) -> list[bytes]:
-    """Return the events in a piece of a stream, without the comments that keep a connection alive."""
+    """Return the events in a piece of a stream, without the comments that keep a connection alive.
+
+    The last item is what follows the last whole event; it may be empty.
+    """
     splitter = SseSplitter()
     events = [event for event in splitter.split(data) if not event.startswith(b":") or parse_data(event) is not None]
     return [*events, splitter.take()]

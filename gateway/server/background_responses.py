@@ -72,7 +72,7 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
 
 
 async def _stream_background(request: web.Request, active: ActiveInference, store_response: Keep) -> web.StreamResponse:
-    """Stream a response that goes on without its client, and store it, first in progress, then as it ended."""
+    """Stream a response, to its end even if the client disconnects. Store it as in progress, and again when it ends."""
     services, ctx = active.services, active.context
     final_responses = list[bytes]()
     open_response = _prepare(services, active, final_responses.append) | {"status": "in_progress"}
@@ -95,7 +95,10 @@ def _describe_failure(active: ActiveInference) -> Body:
 
 
 def _prepare(services: Services, active: ActiveInference, keep: Keep | None = None) -> Body:
-    """Make the request an ordinary one; return the response as it begins. ``keep`` gets the response at its end."""
+    """Make the request an ordinary one, and route it again; return the queued response.
+
+    ``keep`` gets the final response. Raises the errors of ``Router.route``.
+    """
     ctx, inference = active.context, active.context.inference
     identity = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), inference.model, ctx.started_ms // 1000)
     queued_response = orjson.loads(ResponseStreamSerializer(inference, identity).build_response())
@@ -125,7 +128,10 @@ def _start_background(services: Services, active: ActiveInference, store_respons
 async def _run(
     services: Services, active: ActiveInference, store_response: Keep, queued_response: Body, loan: Loan | None
 ) -> None:
-    """Get the response, settle the request, and store the result. Closes ``loan``."""
+    """Get the response, settle the request, and store the response or the failure. Closes ``loan``.
+
+    If the task is cancelled, nothing is stored.
+    """
     ctx = active.context
     services.drain.active_count += 1
 

@@ -197,7 +197,10 @@ class _Giver:
         self._waited_s = 0.0
 
     async def give_stored(self, answers: CachedAnswers) -> web.StreamResponse | None:
-        """Answer from the cache. Return None if the cache has nothing for this request."""
+        """Answer from the cache. Return None if the cache has nothing for this request.
+
+        Raises the errors of a caller who may no longer send the request.
+        """
         store, digest = answers.store, self._plan.digest
         response = await self._give_best(store.find_in_memory(digest), "hit")
         if response is None:
@@ -225,7 +228,8 @@ class _Giver:
     ) -> web.StreamResponse | None:
         """Give the answer whose form fits best. Return None if this request may have none of them.
 
-        ``waited``: the caller and the targets may have changed meanwhile.
+        ``waited``: the caller and the targets may have changed meanwhile. Then the errors of a caller who may no longer
+        send the request are raised.
         """
         form = self._plan.form
         for answer in sorted(answers, key=lambda answer: (answer.form != form, FORMS.index(answer.form))):
@@ -238,7 +242,10 @@ class _Giver:
         return None
 
     def _find_target(self, answer: CachedAnswer, *, waited: bool) -> Target | None:
-        """Return the target of this request from which ``answer`` came; None if the request may not have it."""
+        """Return the target of this request from which ``answer`` came; None if the request may not have the answer.
+
+        If ``waited``, this raises the errors of a caller who may no longer send the request.
+        """
         ctx, services = self._active.context, self._active.services
         if not services.auth.api_keys.has_account(answer.account_id) or self._find_age_s(answer) > self._plan.max_age_s:
             return None

@@ -150,9 +150,10 @@ class ConnectionLimiter:
             self._crowded_event.clear()
 
     def _make_room(self, network: str | None) -> bool:
-        """Close some of the connections that ``_rank`` does not keep; return whether there were any.
+        """Close some of a network's connections that ``_rank`` does not keep; return whether there were any.
 
-        If there were none, return False for the next ``FUTILE_WINDOW_S`` seconds, too, without looking for one.
+        ``network`` None stands for all networks. If there were none, return False for the next ``FUTILE_WINDOW_S``
+        seconds, too, without looking for one.
         """
         now_s = self._clock()
         if now_s < self._futile_until.get(network, now_s):
@@ -196,7 +197,7 @@ class ConnectionLimiter:
 
 
 def _rank(connection: LimitedConnection, now_s: float) -> tuple[int, float] | None:
-    """Return the closing rank of a connection, the lowest is closed first; None to keep the connection."""
+    """Return a connection's rank: those with the lowest are closed first. None to keep the connection."""
     since = connection.idle_since
     if since is None:
         since = connection.unauthenticated_since

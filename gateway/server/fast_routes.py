@@ -101,5 +101,5 @@ def _is_reserved(path: str) -> bool:
 
 
 def _is_framed_well(request: web.Request) -> bool:
-    """Return whether the request uses HTTP/1.1 and ``chunked`` is its only transfer coding (RFC 9112, 6.1)."""
+    """Return whether a request with a transfer coding uses HTTP/1.1 and only ``chunked`` (RFC 9112, 6.1)."""
     return request.version >= HttpVersion11 and request.headers["Transfer-Encoding"].lower() == "chunked"

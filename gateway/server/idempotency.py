@@ -79,8 +79,8 @@ class IdempotencyKey:
     async def begin_or_replay(self, inference: InferenceRequest) -> web.Response | None:
         """Return the stored response if the same request ran before. Otherwise record its start and return None.
 
-        Nothing is recorded for a stream. Raises ``InvalidRequest`` for a malformed key, ``RateLimited``, and the errors
-        of ``IdempotencyService.begin``.
+        Nothing is recorded for a stream, or without a key. Raises ``InvalidRequest`` for a malformed key,
+        ``RateLimited``, and the errors of ``IdempotencyService.begin``.
         """
         if not self.is_named:
             return None

@@ -190,7 +190,10 @@ class KeptExchange:
         return has_failed or (record is not None and record.outcome not in NON_FAILURES)
 
     def _is_still_allowed(self) -> bool:
-        """Return whether key and gateway still keep bodies: the request may have run for minutes."""
+        """Return whether bodies are kept by the current rule of the key, or else by that of the gateway.
+
+        The rule may have changed while the request ran. A deleted key has the rule that it had before.
+        """
         key = self._ctx.caller.key
         caller = self._services.auth.api_keys.find_caller(key.id)
         rule = (key if caller is None else caller.key).keep_bodies or self._services.live_config.keep_bodies

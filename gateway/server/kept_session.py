@@ -74,7 +74,10 @@ class KeptSession(KeptExchange):
         future.add_done_callback(partial(self._note_added, size))
 
     def _note_added(self, size: int, future: "asyncio.Future[int]") -> None:
-        """Count what the logs hold now in place of ``size`` bytes of events."""
+        """Count what the logs hold now in place of ``size`` bytes of events.
+
+        Nothing of the session is kept if the events could not be added, or if a log has become too large.
+        """
         error = None if future.cancelled() else future.exception()
         if error is not None:
             log.error("bodies_lost", request_id=self._ctx.id, exc_info=error)

@@ -65,7 +65,7 @@ def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:
 
 
 def _list_sinks(sinks: "SinkService") -> Iterator[Metric]:
-    """Yield how far the sinks are; in a cluster, only the leader knows."""
+    """Yield the lag of the sinks and how many requests they got or lost; in a cluster, only the leader has these."""
     lag = GaugeMetricFamily("gateway_sink_lag_seconds", "Age of the oldest undelivered request", labels=["sink"])
     delivered = CounterMetricFamily("gateway_sink_requests", "Requests that were delivered", labels=["sink"])
     lost = CounterMetricFamily("gateway_sink_lost_requests", "Requests that were not delivered", labels=["sink"])

@@ -252,8 +252,8 @@ def _parse_token(authorization: str) -> str:
 async def _find_console_caller(request: web.Request) -> Caller:
     """Return the caller of a console page's request: the API key that the page names.
 
-    Requests that only read the account's videos get a placeholder key. Raises ``SignedOut``, ``Forbidden``,
-    ``NotFound``, or the error of a key that cannot be used.
+    Sets ``request[USER]``. Requests that only read the account's videos get a placeholder key. Raises ``SignedOut``,
+    ``Forbidden``, ``NotFound``, or the error of a key that cannot be used.
     """
     user = await find_signed_in_user(request)
     if user is None:
@@ -280,7 +280,11 @@ async def _find_console_caller(request: web.Request) -> Caller:
 async def settle_request(
     request: web.Request, handler: Handler, operation: Operation, kind: type[ActiveInference] = ActiveInference
 ) -> web.StreamResponse:
-    """Register the request as active, and settle it however it ends. ``handler`` settles a successful one."""
+    """Register the request as active, and settle it however it ends. ``handler`` settles a successful one.
+
+    Raises the errors of ``handler``, ``InternalError`` for an unexpected exception, and
+    ``RequestCancelled`` if the task was cancelled by an operator or a member.
+    """
     active = request[INFERENCE] = kind(request, operation)
     services = active.services
     services.drain.active_count += 1

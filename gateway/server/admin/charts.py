@@ -270,10 +270,11 @@ async def _read_rows(
 async def _read_subject_days(
     database: Database, selection: _Selection, period: _Period, group: SplitAxis, now_ms: int
 ) -> _Numbers:
-    """Read the days of an end user or tag. Raises ``InvalidRequest`` for a group or filter without sums of them.
+    """Read the sums of an end user or tag by day. Raises ``InvalidRequest`` for a group or filter without such sums.
 
     Causes and durations come from the rows, which are read through the index of end users, or searched for those of a
-    tag: stored histograms of 10,000 end users a day would take more room than all other sums together.
+    tag: stored histograms of 10,000 end users a day would take more room than all other sums together. If rows are gone
+    or too many, there are no causes, and ``speeds`` is None.
     """
     subject, traffic = selection.subject, selection.traffic
     if group not in {"key", "account"} or subject is None:
@@ -357,7 +358,7 @@ async def _parse_selection(request: AdminRequest) -> _Selection:
 
 
 def _parse_subject(query: Mapping[str, str]) -> SubjectFilter | None:
-    """Return the end user or tag of the query, without days; None without one. Raises ``InvalidRequest``."""
+    """Return the end user or tag in the query, with both days 0; None if it has neither. Raises ``InvalidRequest``."""
     end_user, tag = query.get("end_user"), query.get("tag")
     if end_user == "" or (end_user is not None and tag is not None):
         raise InvalidRequest("Give the name of an end user, or a tag", param="end_user")
@@ -384,7 +385,11 @@ def _parse_group(request: AdminRequest) -> SplitAxis:
 
 
 async def _parse_period(request: AdminRequest, selection: _Selection) -> _Period:
-    """Return the period, widened to whole steps. Raises ``InvalidRequest``."""
+    """Return the period, widened to whole steps. Raises ``InvalidRequest``.
+
+    Without ``step`` in the query, the steps are the smallest ones that suit the length of the period. Steps that are
+    summed from the requests can be used only if these are all stored and not too many.
+    """
     database = request.services.storage.database
     since_ms, until_ms = _parse_times(request)
     word = request.query.get("step")
@@ -401,7 +406,10 @@ async def _parse_period(request: AdminRequest, selection: _Selection) -> _Period
 
 
 def _parse_times(request: AdminRequest) -> tuple[int, int]:
-    """Return the period in Unix milliseconds. Raises ``InvalidRequest``."""
+    """Return the beginning of the period and the moment after it, in Unix milliseconds. Raises ``InvalidRequest``.
+
+    Without times in the query, the period is the last ``_DAYS_SHOWN`` days.
+    """
     query, day_ms = request.query, DAY_HOURS * HOUR_MS
     until_ms = parse_moment(query, "until", is_end=True)
     if until_ms is None:

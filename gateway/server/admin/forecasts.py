@@ -84,7 +84,10 @@ async def list_forecasts(request: AdminRequest) -> ForecastReport:
 
 
 async def _list_owners(request: AdminRequest) -> dict[str, Account | ApiKey]:
-    """Return the requested accounts and keys by ``account NAME`` and ``key ACCOUNT/NAME``. Raises ``NotFound``."""
+    """Return the accounts and keys that the query selects, named ``account NAME`` and ``key ACCOUNT/NAME``.
+
+    Raises ``NotFound``, and ``InvalidRequest`` if the id of a key is not a number.
+    """
     register = request.services.auth.accounts.register
     account_id, key_id = await parse_account(request), parse_number(request.query, "key")
     asked_key = None if key_id is None else await register.get_key(key_id, request.actor)
@@ -103,7 +106,7 @@ async def _list_owners(request: AdminRequest) -> dict[str, Account | ApiKey]:
 async def _list_limit_uses(
     request: AdminRequest, owners: Mapping[str, Account | ApiKey], count: int
 ) -> Sequence[LimitUse]:
-    """Return what subjects of ``owners`` have spent of limits; of each limit the ``count`` highest."""
+    """Return what subjects of ``owners`` have spent of limits; of each limit only the ``count`` highest."""
     services = request.services
     spending = services.billing.limits.spending
     if spending is None:

@@ -144,8 +144,8 @@ async def get_bodies(request: AdminRequest) -> KeptBodiesView:
 async def read_kept_bodies(request: AdminRequest) -> tuple[RequestRecord, BodyEntry, list[BodyPart]]:
     """Return the row of the request in the path, and its kept bodies. The caller records the access in the audit log.
 
-    Raises ``NotFound`` if the actor may not see the request, or if nothing of it can be read, and ``StoreUnavailable``
-    if it can be read later.
+    Raises ``NotFound`` if the actor may not see the request, or if nothing of it can be read, ``Conflict`` if the path
+    has the beginning of several ids, and ``StoreUnavailable`` if the bodies can be read later.
     """
     services = request.services
     await services.billing.flusher.store_waiting()
@@ -230,7 +230,7 @@ def _build_body(part: BodyPart) -> BodyView:
 
 
 def _read_messages(part: BodyPart) -> list[ShownMessage]:
-    """Return what a request asked; of a realtime session also the transcripts that the client was sent."""
+    """Return the messages of a request or a realtime session; of other parts, such as answers, none."""
     if part.media_type.startswith(EVENT_STREAM):
         return read_session_messages(parse_values(part))
     values = parse_values(part) if part.kind == "request" else []

@@ -207,7 +207,10 @@ class _SubjectReader:
         return [self._build_subject(limit, spending) for spending in highest]
 
     def _list_owners(self, limit: Limit, account_id: int | None, text: str) -> list[int]:
-        """Return the ids of the keys or accounts, of one account or all, whose names contain ``text``."""
+        """Return the ids of the keys or accounts whose names contain the lower-case ``text``.
+
+        Keys, if the limit is one for keys. ``account_id`` restricts them to one account; None: to none.
+        """
         if limit.kind == "key":
             account = None if account_id is None else self.accounts[account_id]
             return [
@@ -237,7 +240,7 @@ class _SubjectReader:
 
 
 async def _open_reader(request: AdminRequest) -> _SubjectReader | None:
-    """Return a reader of what subjects have spent; None without any limit."""
+    """Return a reader of what subjects have spent; None if this process has not counted any limit in dollars."""
     services = request.services
     spending = services.billing.limits.spending
     if spending is None:

@@ -59,10 +59,11 @@ class RequestHistory:
         return self._export_counts.total()
 
     async def get(self, request_id: str, account_id: int | None = None) -> StoredRequest:
-        """Return the request with this id, or the only one that begins with it. The prefix ``req_`` is optional.
+        """Return the request with this id, or the only one whose id begins with it. ``req_`` is optional.
 
-        Only requests of the account ``account_id`` are found; None: of any. Raises ``NotFound`` if there is no such
-        request, or ``Conflict`` if several ids begin with ``request_id``.
+        The beginning of an id must have at least ``MIN_ID_DIGITS`` hexadecimal digits. Only requests of the account
+        ``account_id`` are found; None: of any. Raises ``NotFound`` if there is no such request, or ``Conflict`` if
+        several ids begin with ``request_id``.
         """
         stored_request = await self.log.find_request(request_id)
         if stored_request is not None and account_id in {None, stored_request.row.account_id}:

@@ -118,7 +118,7 @@ async def list_request_sessions(request: AdminRequest) -> RequestSessionPage:
 
 
 def _parse_cursor(text: str | None) -> SessionCursor | None:
-    """Parse the ``next`` of an earlier page; None if there is none. Raises ``InvalidRequest``."""
+    """Parse the ``next`` of an earlier page; None for the first page. Raises ``InvalidRequest``."""
     if text is None:
         return None
     sequence, dash, searched = text.partition("-")
@@ -163,7 +163,7 @@ async def end_request_session(request: AdminRequest) -> EndedRequestSession:
 async def _count_running(request: AdminRequest) -> Counter[SessionKey]:
     """Return the number of active requests of each session, at this node and the others of its cluster.
 
-    Another node reports at most a thousand requests.
+    Another node reports at most a thousand requests; one that does not answer, none.
     """
     services = request.services
     running: Counter[SessionKey] = Counter()
@@ -230,7 +230,10 @@ async def _build_sessions(
 
 
 async def _find_held_nanos(request: AdminRequest, budgets: RequestBudgets, subjects: Sequence[str]) -> dict[str, int]:
-    """Return what is reserved for the requests of each session; in a cluster, what is set aside for all nodes."""
+    """Return the nano-USD reserved for the requests of each session; in a cluster, those set aside for all nodes.
+
+    Sessions without a balance in memory are left out on a single process.
+    """
     database = request.services.storage.database
     if database.credit is None:
         balances = budgets.book.balances

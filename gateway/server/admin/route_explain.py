@@ -259,7 +259,7 @@ class RouteExplainer:
         )
 
     def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation, *, offers: bool) -> str:
-        """Return why a channel gets no request for ``model``, which the channel ``offers`` or not."""
+        """Return why a channel gets no request for ``model``. ``offers``: whether the channel has that model at all."""
         if not channel.serving:
             held_reason = "failing: its provider has not answered since the channel was added"
             return held_reason if channel.status == "active" else "disabled"
@@ -304,7 +304,10 @@ class _ChannelStatus:
 
     @classmethod
     def of(cls, target: Target, account_id: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
-        """Return the current state for an account; for 0, an account whose requests fail is taken, if there is one."""
+        """Return the current status of a target for the requests of an account.
+
+        With ``account_id`` 0, that is an account whose requests fail there, if there is one.
+        """
         state, now = target.state, load_balancer.now
         account_id = account_id or state.find_affected_account(target.endpoint_key)
         obstacle = state.find_obstacle(target.endpoint_key, account_id, now)
@@ -339,7 +342,10 @@ class _ChannelStatus:
 
 
 def _has_room(target: Target, account_id: int, now: float) -> bool:
-    """Return whether a request may wait in the channel's queue, because the channel lacks nothing but a place."""
+    """Return whether a request may wait in the channel's queue.
+
+    The queue must have room, and nothing but occupied places may keep the channel from serving the request.
+    """
     state = target.state
     if state.queue is None or not state.queue.has_room(is_batch=False):
         return False
@@ -365,7 +371,7 @@ def _refuse(channel: Channel, reason: str) -> UnusedChannel:
 
 
 def _find_left_usd(room: RemainingOfCaller | None) -> float | None:
-    """Return the dollars that are left to a key and its account; None if unlimited."""
+    """Return the dollars left to a key or to its account, whichever is less; None if neither is limited."""
     left = [] if room is None else [owner.left_usd for owner in (room.key, room.account) if owner.left_usd is not None]
     return min(left, default=None)
 
@@ -376,7 +382,6 @@ def _edits(target: Target) -> bool:
 
 
 def _build_capability(capability: Capability) -> Fields | None:
-    """Return the known capabilities of the model; None if nothing is known."""
     known_fields = {
         name: value for name, value in attrs.asdict(capability).items() if value is not None and name != "name"
     }

@@ -104,7 +104,6 @@ def _list_models(request: AdminRequest) -> list[SearchMatch]:
 
 
 async def _list_owners(request: AdminRequest) -> list[SearchMatch]:
-    """Return all accounts and members."""
     auth = request.services.auth
     account_names = await auth.accounts.name_accounts()
     accounts = [SearchMatch(kind="account", id=name, name=name) for name in account_names.values()]

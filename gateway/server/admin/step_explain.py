@@ -110,7 +110,7 @@ class StepWalk:
         return prospects
 
     def _examine(self, number: int, step: RouteStep, inference: InferenceRequest, *, overflows: bool) -> _Prospect:
-        """Return the step and why it cannot get the request.
+        """Return the step, with the reason if it cannot get the request.
 
         ``overflows``: whether a later step takes the cause ``queue``.
         """

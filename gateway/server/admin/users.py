@@ -110,7 +110,7 @@ def rename_running(services: Services, renaming: UserRenaming) -> None:
 async def _rename_stored(
     services: Services, repository: ForgottenUserRepository, renaming: UserRenaming
 ) -> tuple[int, int]:
-    """Rename the stored rows with their counters, and the sums of days; return the number of rows and of sums."""
+    """Rename the user in stored requests, balances and sums of days; return the number of requests and of sums."""
     writing, spending = services.storage.write_queue.writing, services.billing.limits.spending
     new_name, account_id = renaming.new_name, renaming.account_id
     await services.billing.flusher.store_waiting()

@@ -57,7 +57,7 @@ async def load_new_channel(request: web.Request) -> Data:
 
 
 def _describe_choice(choice: ProviderChoice, language: str) -> dict[str, Any]:
-    """Return what the page's script needs of a provider, as JSON."""
+    """Return the fields of a provider that the page's script needs, with texts in ``language``."""
     return {
         "title": gettext(language, choice.title),
         "base_url": choice.view.base_url,
@@ -95,7 +95,10 @@ async def load_channel(request: web.Request) -> Data:
 
 
 async def _find_last_failure(request: web.Request, channel: str) -> Any:
-    """Return the channel's newest failed request of the last days, or None. Errors in memory end with the process."""
+    """Return the channel's newest failed request of the last ``_TRAFFIC_DAYS`` days, or None.
+
+    It replaces ``last_error``, which is only in memory: a restarted process has none.
+    """
     since = datetime.fromtimestamp(request.app[SERVICES].clock(), UTC) - timedelta(days=_TRAFFIC_DAYS)
     page = await ask_admin_api(
         request, "/requests", channel=channel, limit=1, outcome="failed", since=f"{since:%Y-%m-%dT%H:%M:%SZ}"

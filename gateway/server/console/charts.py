@@ -141,14 +141,14 @@ def _stack_bars(series: Sequence[Series], count: int, top: float) -> Iterator[tu
 
 
 def _draw_outline(ends: Sequence[float]) -> str:
-    """Return the outline of bars from the axis up to ``ends``."""
+    """Return the outline of bars from the axis up to ``ends``, as an SVG path. Each bar is one unit wide."""
     steps = pairwise((float(HEIGHT), *ends))
     edges = (f"v{_format_number(end - last)}h1" if end != last else "h1" for last, end in steps)
     return f"M0 {HEIGHT}{''.join(edges)}V{HEIGHT}"
 
 
 def _round_end(end: float, bottom: float) -> float:
-    """Round the end of a bar that begins at ``bottom`` to a whole pixel; to a tenth if the bar is lower than one."""
+    """Round the end of a bar that begins at ``bottom`` to a whole pixel; to a tenth if less than one would be left."""
     rounded = float(round(end))
     return rounded if bottom - rounded >= 1 else min(round(end, 1), bottom)
 

@@ -110,7 +110,10 @@ def _list_choices(
 
 
 def _build_fields(route: RouteAnswer | None, steps: Sequence[Mapping[str, Any]]) -> Data:
-    """Return the fields of ``route`` with ``steps`` as the admin API takes them, with the version of ``route``."""
+    """Return the fields of ``route`` with ``steps`` as the admin API takes them, with the version of ``route``.
+
+    Without a route, they are those of a new one.
+    """
     if route is None:
         return {"step": steps, "version": NO_ROUTE_VERSION}
     edited_fields = {name: getattr(route, name) for name in ("about", "max_attempts", "deadline_s", "cache_ttl_s")}

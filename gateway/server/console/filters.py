@@ -19,7 +19,10 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
 def format_usd(amount: float | None) -> str:
-    """Format dollars: ``$12.40``; below ten cents with two to four decimals, ``$0.0031``; a dash for None."""
+    """Format dollars: ``$12.40``; below ten cents with two to four decimals, ``$0.0031``; a dash for None.
+
+    Less than a hundredth of a cent, but not 0, is ``<$0.0001``.
+    """
     if amount is None:
         return _DASH
     if amount == 0:
@@ -69,7 +72,7 @@ def format_bytes(size: float | None) -> str:
 
 
 def format_duration(ms: float | None) -> str:
-    """Format a duration: ``85 ms``, ``1.2 s``, ``3 min 5 s``, ``2 d 4 h``."""
+    """Format a duration: ``85 ms``, ``1.2 s``, ``3 min 5 s``, ``2 d 4 h``; a dash for None."""
     if ms is None:
         return _DASH
     if ms < _SECOND:

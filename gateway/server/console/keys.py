@@ -91,7 +91,6 @@ async def load_key(request: web.Request) -> Data:
 
 
 def _find_forecast(use: SpendingLimitUse, forecasts: Sequence[ForecastView]) -> ForecastView | None:
-    """Return the forecast of a limit; None if nothing is forecast for it."""
     name = None if use.name == "quota" else use.name
     owner = "key" if use.of == "key" else "account"
     return next((line for line in forecasts if line.limit == name and (name or line.owner == owner)), None)

@@ -51,7 +51,7 @@ def find_language(request: web.Request) -> str:
 
 
 def _list_requested_tags(header: str) -> Iterator[str]:
-    """Yield the language tags of ``Accept-Language`` by descending preference (RFC 9110, section 12.5.4)."""
+    """Yield the language tags of ``Accept-Language``, lower-case, by preference (RFC 9110, section 12.5.4)."""
     ranges = [match for item in header.split(",") if (match := _RANGE_PATTERN.fullmatch(item))]
     weights = sorted(((float(match[2] or 1), match[1].lower()) for match in ranges), key=lambda pair: -pair[0])
     return (tag for weight, tag in weights if weight > 0)

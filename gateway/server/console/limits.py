@@ -52,7 +52,6 @@ def list_limits_of(limits: Sequence[LimitAnswer], key_names: Collection[str]) ->
 
 
 def _build_form(limit: LimitAnswer | None) -> Data:
-    """Return the values of a limit's form; ``windows`` has the limit's own one, too."""
     own_window = None if limit is None else limit.window
     kind, _, detail = ("user" if limit is None else limit.of or "").partition(":")
     windows = WINDOWS if own_window in {None, *WINDOWS} else (*WINDOWS, own_window)

@@ -63,7 +63,6 @@ async def load_route(request: web.Request) -> Data:
 
 
 def _find_since(request: web.Request, period: str) -> str:
-    """Return the time at which the period of the results begins."""
     return build_time(int(request.app[SERVICES].clock()) - _RESULT_DAYS[period] * _DAY_S)
 
 
@@ -99,7 +98,7 @@ def _build_row(step: Mapping[str, Any]) -> Data:
 
 
 def _build_share(share: str | Mapping[str, Any]) -> Data:
-    """Return a name with its weight for the form. Lists without weights have weights of 1, which nothing reads."""
+    """Return the name and the weight in a step's list of models or channels; 1 if the list has no weight for it."""
     return (
         {"name": share, "weight": 1} if isinstance(share, str) else {"name": share["model"], "weight": share["weight"]}
     )

@@ -102,7 +102,7 @@ def list_served_channels(
 
 
 def _list_first_bytes(rows: Sequence[RequestView]) -> Mapping[str, list[int]]:
-    """Return the times to the first byte of the answered streams in milliseconds, by channel."""
+    """Return, by channel, the milliseconds to the first byte of each completed stream; an empty list if it has none."""
     times_ms: defaultdict[str, list[int]] = defaultdict(list)
     for row in rows:
         if row.stream and row.outcome == "completed" and row.channel and row.first_byte_ms is not None:

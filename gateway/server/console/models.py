@@ -94,7 +94,10 @@ async def load_model(request: web.Request) -> Data:
 
 
 async def _load_routing(request: web.Request, name: str, model: ModelView | None, operation: Operation) -> Data:
-    """Load what leads to the model, where a request to it would go, and where its price is from."""
+    """Load the routes and aliases that lead to the model, its channels, a dry run, and the origin of its price.
+
+    ``route`` is the route with the name ``name``, or None.
+    """
     channels: Sequence[ChannelView]
     routes: Sequence[RouteAnswer]
     price_origin: Data | None
@@ -123,13 +126,11 @@ async def _load_routing(request: web.Request, name: str, model: ModelView | None
 
 
 def _list_models(route: RouteAnswer | None) -> set[str]:
-    """Return the names of the models that ``route`` asks; none without a route."""
     shares = [share for step in (() if route is None else route.step) for share in step["models"]]
     return {share if isinstance(share, str) else share["model"] for share in shares}
 
 
 def _find_steps(route: RouteAnswer, model: str) -> list[int]:
-    """Return the numbers of the steps of ``route`` that ask ``model``."""
     return [
         number
         for number, step in enumerate(route.step, 1)

@@ -27,7 +27,10 @@ _MAX_FORECASTS = 10
 
 
 async def load_overview(request: web.Request) -> Data:
-    """Load the usage, latest requests and forecasts of the account; for administrators, of all or the selected one."""
+    """Load the usage, latest requests and forecasts of an account: the member's own, or one selected by administrators.
+
+    If administrators have selected none, those of all accounts.
+    """
     sees_all_accounts = request[ACTOR].scope is None
     account = request.query.get("account") if sees_all_accounts else None
     charts = await load_charts(request, account=account)
@@ -71,7 +74,6 @@ def _build_export_query(query: Mapping[str, Any]) -> str:
 
 
 async def _load_forecasts(request: web.Request, account: str | None) -> list[ForecastView]:
-    """Return the forecasts of the most used limits."""
     report: ForecastReport = await ask_admin_api(request, "/usage/forecast", account=account, limit=_MAX_FORECASTS)
     return list(report.data)
 
@@ -84,5 +86,5 @@ async def _list_accounts(request: web.Request, *, sees_all_accounts: bool) -> li
 async def _load_channel_usage(
     request: web.Request, charts: PageCharts, query: Mapping[str, Any], *, sees_all_accounts: bool
 ) -> Sequence[UsageLine]:
-    """Return the usage by channel. Members do not see channels."""
+    """Return the usage by channel; nothing for members, who do not see channels."""
     return await list_lines(request, charts, "channel", query) if sees_all_accounts else ()

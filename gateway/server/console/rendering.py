@@ -14,7 +14,7 @@ from gateway.server.console.reasons import format_reason, list_patterns
 
 @cache
 def build_environment(language: str, **variables: Any) -> Environment:
-    """Return the template environment of a language, shared by all applications; ``variables`` are global."""
+    """Return the template environment of a language, with ``variables`` as globals. All applications share it."""
     env = Environment(
         loader=PackageLoader("gateway.server.console"),
         autoescape=True,

@@ -91,7 +91,10 @@ async def load_requests(request: web.Request) -> Data:
 
 
 async def _load_choices(request: web.Request, filters: Mapping[str, str], *, is_long: bool) -> Data:
-    """Load the values in the form. ``is_counted`` says whether their counts are those of the list's period."""
+    """Load the values that the filter form offers.
+
+    ``is_counted`` says whether their counts are those of the list's period.
+    """
     times = {name: filters[name] for name in ("since", "until") if name in filters}
     is_counted = "since" in times and not is_long
     if not is_counted:

@@ -9,9 +9,9 @@ from gateway.server.context import ACTOR
 
 
 async def load_subject(request: web.Request) -> Data:
-    """Load the charts of the end user or tag (``NAME=VALUE``) of the address; nothing without one.
+    """Load the charts of the end user or tag (``NAME=VALUE``) in the address; ``charts`` is None if it has neither.
 
-    Administrators see all accounts, or the one of the address.
+    Administrators see all accounts, or the account in the address.
     """
     end_user, tag = request.query.get("end_user"), request.query.get("tag")
     account = request.query.get("account") if request[ACTOR].scope is None else None

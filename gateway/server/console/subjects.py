@@ -27,7 +27,7 @@ async def load_end_users(request: web.Request) -> Data:
 
 
 async def load_tags(request: web.Request) -> Data:
-    """Load a page of the values of a tag: that of the address, or the first by name."""
+    """Load a page of the values of the tag in the address, or else of the first tag by name."""
     period = _find_period(request)
     query = {"account": _find_account(request), "since": _find_since(request, period)}
     tags = [tag.name for tag in await _ask_of_account(request, "/tags", **query) or ()]

@@ -112,7 +112,7 @@ class PageCharts:
 async def load_charts(request: web.Request, **filters: Any) -> PageCharts:
     """Load the charts of the requests that ``filters`` select: key, model, channel, account, end_user or tag.
 
-    Raises the errors of ``GET /usage/charts``.
+    The period, and what spending is split by, are those of the address. Raises the errors of ``GET /usage/charts``.
     """
     chosen = {name: str(value) for name, value in filters.items() if value not in {None, ""}}
     period = _choose_period(request.query, request.app[SERVICES].clock())
@@ -177,7 +177,7 @@ def _list_groups(chosen: Mapping[str, str], *, sees_all_accounts: bool) -> dict[
 
 
 def _choose_period(query: Mapping[str, str], now_s: float) -> ChartPeriod:
-    """Return the period of the address; the default one if it names none, or no valid one."""
+    """Return the period in the address, at most its last ``MAX_DAYS`` days; the default period if none is valid."""
     if query.get("span") in NAMED_PERIODS:
         return ChartPeriod(query["span"], _format_start(NAMED_PERIODS[query["span"]], now_s))
     try:
@@ -223,7 +223,7 @@ class _Drawing:
         self._labels = [start.strftime(label_format) for start in self._starts]
 
     def draw(self) -> list[Chart]:
-        """Return the charts, without those that have nothing to show."""
+        """Return the charts. Those of spending, durations and causes are left out if they have nothing to show."""
         charts = [self._draw_spending()] if self._list_costly_series() else []
         charts += [self._draw_requests(), self._draw_tokens()]
         speed = self._answer.speed

@@ -58,7 +58,11 @@ async def post_file(request: web.Request) -> web.Response:
 
 
 async def _read_form(request: web.Request, received_file: ReceivedFile, limit: int) -> ReceivedForm:
-    """Read a form with one file of at most ``limit`` bytes. Check the caller again: reading may take minutes."""
+    """Read a form with one file of at most ``limit`` bytes.
+
+    Then the caller is checked again, because reading may take minutes. Raises the errors of a caller who may no longer
+    send the request.
+    """
     services, caller = request.app[SERVICES], request[CALLER]
     await services.billing.quota.check_rate(caller)
     limits = attrs.evolve(

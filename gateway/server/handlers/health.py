@@ -55,15 +55,14 @@ class StoreCheck:
         return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
 
     def _share_check(self, database: Database) -> asyncio.Task[GatewayError | None]:
-        """Return the check that is under way, or begin one."""
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._check(database))
         return self._task
 
     async def _repeat(self, database: Database) -> None:
-        """Check until the database can be written to.
+        """Check every ``RECHECK_S`` until the database can be written to.
 
-        Between two probes, which may be half a minute apart, an outage can end and another one begin.
+        Probes may be half a minute apart. Without these checks, two short outages would count as a long one.
         """
         while self._failing_since_s is not None:
             await asyncio.sleep(RECHECK_S)

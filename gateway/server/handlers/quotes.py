@@ -137,7 +137,7 @@ async def _find_reads(ctx: RequestContext) -> ProviderReads:
 async def _find_left_nanos(active: ActiveInference, quote: Quote) -> int | None:
     """Return what the request may still reserve, in nano-USD; None if nothing limits it.
 
-    A node of a cluster returns the highest quoted cost that may be reserved: part of the rest is at other nodes.
+    A node of a cluster returns the highest quoted cost that may be reserved: other nodes hold part of what is left.
     """
     ctx, billing = active.context, active.services.billing
     caller, accounting, limits = ctx.caller, billing.accounting, billing.balances.limits

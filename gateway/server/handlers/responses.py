@@ -83,7 +83,6 @@ def _find_stream(request: web.Request) -> "ResumableStream | None":
 
 
 def _forget_stream(request: web.Request) -> None:
-    """Delete the events of a deleted response."""
     streams = request.app[SERVICES].open_streams.instance
     if streams is not None and (stream := _find_stream(request)) is not None:
         streams.forget(stream)

@@ -132,7 +132,10 @@ def _find_words(request: web.Request, video: VideoRequest) -> StatusWords:
 async def _complete_submit(
     active: ActiveVideoSubmission, key: IdempotencyKey, form: MultipartReader | None
 ) -> tuple[VideoJob, bytes]:
-    """Submit the job, and store the answer under ``key``, even if the client disconnects or the gateway drains."""
+    """Submit the job, and store the answer under ``key``, even if the client disconnects or the gateway drains.
+
+    If the submission fails, later requests may use the key, unless the provider may have created a job.
+    """
     ctx, services, request = active.context, active.services, active.request
     drain = services.drain
     drain.active_count += 1

@@ -201,7 +201,7 @@ def _label_cells(tokens: Sequence[Token]) -> None:
 
 
 def _slugify(heading_text: str, used_slugs: set[str]) -> str:
-    """Return the id of a heading, computed as in Python-Markdown's extension ``toc``."""
+    """Return the id of a heading, as Python-Markdown's extension ``toc`` computes it, and add it to ``used_slugs``."""
     ascii_words = unicodedata.normalize("NFKD", heading_text).encode("ascii", "ignore").decode()
     slug = base_slug = _GAP_PATTERN.sub("-", _NON_WORD_PATTERN.sub("", ascii_words).strip().lower())
     number = 0

@@ -67,7 +67,10 @@ def _score(page: HelpPage, section: HelpSection, words: Sequence[str]) -> int:
 
 
 def cut_excerpt(text: str, words: Sequence[str]) -> tuple[ExcerptPart, ...]:
-    """Return the surroundings of the first match in ``text``, split at the matches of the lower-case ``words``."""
+    """Return the text around the first match of the lower-case ``words``, split at their matches.
+
+    Without a match, return the beginning of ``text``.
+    """
     lower_text = text.lower()
     if len(lower_text) != len(text):  # a few capital letters become two: positions would be wrong
         lower_text = text
