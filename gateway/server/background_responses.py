@@ -200,7 +200,10 @@ async def find_kept_response(
 
 
 def read_kept_response(services: Services, response: KeptResponse) -> bytes:
-    """Return the current state of a stored response: "failed" if it is unfinished and no request generates it."""
+    """Return the current JSON of a stored response.
+
+    The status of an unfinished one is "failed" if no request generates it any more.
+    """
     node = services.storage.node
     if _is_active(services, response.id) and node is None:
         return response.body

@@ -96,7 +96,7 @@ def _concerns(row: AuditRow, account_id: int | None) -> bool:
 
 
 def _describe(row: AuditRow, account_id: int | None) -> dict[str, Any]:
-    """Return a deletion as the statement lists it; no row names end users.
+    """Return a deletion as the statement lists it. The audit rows of deletions do not name end users.
 
     With ``account_id``, ``requests`` counts only those of this account; None if they were not counted for it.
     """

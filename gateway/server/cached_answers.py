@@ -131,7 +131,7 @@ async def _run(inference: InferenceRequest, work: Any, *args: Any) -> Any:
 
 
 def _is_stateless(inference: InferenceRequest) -> bool:
-    """Return whether the answer depends on nothing but the request, as far as a quick look shows."""
+    """Return whether the answer depends on nothing but the request. The content of messages is not examined."""
     operation, body = inference.operation, inference.body
     if operation not in _OPERATIONS or (operation != _SPEECH and inference.makes_media):
         return False

@@ -273,7 +273,7 @@ def _build_parts(
     errors: Sequence[BodyPart],
     build_answers: Callable[[], Sequence[BodyPart]],
 ) -> list[BodyPart]:
-    """Return the bodies of a request, redacted."""
+    """Return the bodies of a request, redacted, in the order of ``KINDS``."""
     own_patterns = [parse_pattern(text) for text in section.patterns]
     kinds: frozenset[RedactedKind] = frozenset(section.redact)
     redactor = Redactor(kinds, secrets, own_patterns=own_patterns, left_out=section.leave_out)

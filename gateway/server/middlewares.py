@@ -225,7 +225,10 @@ def _name_key(request: web.Request, secret: str) -> str:
 
 
 def _make_key_error(request: web.Request, authorization: str | None) -> InvalidApiKey:
-    """Return the error for missing, malformed or unknown credentials. Its message says where they are, or belong."""
+    """Return the error for missing, malformed or unknown credentials.
+
+    Its message names the place of the credentials, or the header in which to send them.
+    """
     if authorization is None:
         header_example = _KEY_HEADER_EXAMPLES.get(find_error_format(request), "Authorization: Bearer sk-…")
         return InvalidApiKey(f"No API key: send '{header_example}'", should_retry=False)

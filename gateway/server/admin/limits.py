@@ -258,7 +258,7 @@ async def _open_reader(request: AdminRequest) -> _SubjectReader | None:
 
 
 async def _list_counting_starts(request: AdminRequest, views: Iterable[LimitView]) -> Mapping[str, CountingStart]:
-    """Return since when each money limit in force among ``views`` counts, by its counter."""
+    """Return, by counter, since when each money limit in force among ``views`` counts."""
     services = request.services
     spending = services.billing.limits.spending
     if spending is None:

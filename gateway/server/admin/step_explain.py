@@ -138,7 +138,10 @@ class StepWalk:
 
 
 def _build_inference(model: str, operation: Operation, traits: RequestTraits) -> InferenceRequest:
-    """Return a request with ``traits.prompt_tokens`` tokens of text. As with any text, each byte reserves a token."""
+    """Return a request with ``traits.prompt_tokens`` tokens of text, and with the highest output that is reserved.
+
+    As with any text, each byte reserves a token.
+    """
     chars = traits.prompt_tokens * CHARS_PER_TOKEN
     output = MAX_RESERVED_OUTPUT if OPERATIONS[operation].output_limit else 0
     return InferenceRequest(

@@ -48,7 +48,7 @@ class ServedChannel:
 
 
 async def load_usage(request: web.Request, model: str, charts: PageCharts) -> Data:
-    """Load the sums and the latest of the requests that named ``model`` in the period of ``charts``.
+    """Load sums of the requests that named ``model`` in the period of ``charts``, and the latest of these requests.
 
     Members see the requests of their account. Only administrators see accounts and channels. ``bars`` is None for
     minutes, and for a period without a name.
@@ -102,7 +102,7 @@ def list_served_channels(
 
 
 def _list_first_bytes(rows: Sequence[RequestView]) -> Mapping[str, list[int]]:
-    """Return, by channel, the milliseconds to the first byte of each completed stream; an empty list if it has none."""
+    """Return the milliseconds to the first byte of completed streams, by channel. Other names give an empty list."""
     times_ms: defaultdict[str, list[int]] = defaultdict(list)
     for row in rows:
         if row.stream and row.outcome == "completed" and row.channel and row.first_byte_ms is not None:

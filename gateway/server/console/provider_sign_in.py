@@ -38,7 +38,7 @@ async def begin(request: web.Request) -> web.StreamResponse:
 
 
 async def finish(request: web.Request) -> web.StreamResponse:
-    """Sign in or link the member that the provider has authenticated."""
+    """Sign in or link the member that the provider has authenticated. If this fails, a page shows why."""
     cookie = find_flow_cookie(request)
     try:
         service, visitor = get_provider_sign_in(request), build_client_info(request)

@@ -137,7 +137,8 @@ async def _find_reads(ctx: RequestContext) -> ProviderReads:
 async def _find_left_nanos(active: ActiveInference, quote: Quote) -> int | None:
     """Return what the request may still reserve, in nano-USD; None if nothing limits it.
 
-    A node of a cluster returns the highest quoted cost that may be reserved: other nodes hold part of what is left.
+    A node of a cluster returns the highest quoted cost that it may reserve, or -1 if there is none, because other nodes
+    hold part of what is left. Raises the errors of ``QuotaService.find_coverable``.
     """
     ctx, billing = active.context, active.services.billing
     caller, accounting, limits = ctx.caller, billing.accounting, billing.balances.limits

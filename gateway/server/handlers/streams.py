@@ -120,10 +120,11 @@ def _find_other_node(request: web.Request) -> str | None:
 
 
 async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
-    """Pass on the answer of ``node``, which has the stream. Raises ``NotFound`` and ``ClientDisconnected``.
+    """Pass on the answer of ``node``, which has the stream.
 
-    If the node does not answer, raises ``Overloaded``; but if the node is dead or gone, a client that reads events gets
-    an error event.
+    Raises ``NotFound``, ``InvalidRequest`` if the number of the last event is malformed, ``ClientDisconnected``, and
+    ``Overloaded`` if the node does not answer. But if such a node is dead or gone, a client that reads events gets an
+    error event.
     """
     services, caller, stream_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
     after = find_after(request) if request.method == "GET" and wants_events(request) else None
