@@ -65,7 +65,6 @@ class CrossOrigin:
         return await handler(request)
 
     def _build_headers(self, request: web.Request) -> dict[str, str]:
-        """Build the CORS headers of the response to ``request``; at most ``Vary`` if its origin is not allowed."""
         allowed_origin = self._find_allowed(request)
         vary = {} if self._allows_any else {"Vary": "Origin"}
         if allowed_origin is None:

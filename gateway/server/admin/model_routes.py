@@ -249,7 +249,6 @@ def _build_fields(request: AdminRequest, view: RouteView) -> dict[str, Any]:
 
 
 def _list_serving_channels(routing: RoutingServices, route: Route) -> list[tuple[int, ModelShare, list[Channel]]]:
-    """Return the models of all steps, each with its step's number and with the channels that serve it there."""
     return [
         (
             number,

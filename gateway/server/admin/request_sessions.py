@@ -118,7 +118,6 @@ async def list_request_sessions(request: AdminRequest) -> RequestSessionPage:
 
 
 def _parse_cursor(text: str | None) -> SessionCursor | None:
-    """Parse the ``next`` of an earlier page; None for the first page. Raises ``InvalidRequest``."""
     if text is None:
         return None
     sequence, dash, searched = text.partition("-")

@@ -115,7 +115,6 @@ async def _list_owners(request: AdminRequest) -> list[SearchMatch]:
 
 
 def _list_routing(request: AdminRequest) -> list[SearchMatch]:
-    """Return all channels, routes and limits."""
     services = request.services
     channels = [
         SearchMatch(kind="channel", id=channel.name, name=channel.name, detail=channel.provider)

@@ -132,7 +132,6 @@ async def load_weights(request: web.Request) -> Data:
 
 
 async def _load_traffic(request: web.Request) -> Data:
-    """Load the sums of each channel's requests of the last days, and the number of requests of all channels."""
     since = datetime.fromtimestamp(request.app[SERVICES].clock(), UTC) - timedelta(days=_TRAFFIC_DAYS - 1)
     report = await ask_admin_api(request, "/usage", by="channel", since=f"{since:%Y-%m-%d}")
     lines: Sequence[UsageLine] = report.data

@@ -173,7 +173,6 @@ def _draw_line(values: Sequence[float | None], top: float) -> str:
 
 
 def _format_number(number: float) -> str:
-    """Write a number of a path with at most two decimals, without needless zeros."""
     text = f"{number:.2f}".rstrip("0").rstrip(".")
     return text.replace("0.", ".", 1) if abs(number) < 1 else text
 

@@ -71,7 +71,6 @@ async def load_fallback(request: web.Request) -> Data:
 async def _explain(
     request: web.Request, row: RequestDetails, name: str, fallback: str, *, is_known_key: bool
 ) -> Explanation:
-    """Explain where a request like ``row`` would go, without its key if that is deleted."""
     explanation: Explanation = await ask_admin_api(
         request,
         "/explain",

@@ -98,7 +98,7 @@ def _build_row(step: Mapping[str, Any]) -> Data:
 
 
 def _build_share(share: str | Mapping[str, Any]) -> Data:
-    """Return the name and weight of an entry in a step's list of models or channels. A mere name has a weight of 1."""
+    """Return the name and weight of an entry in a step's list of models or channels. A plain name has the weight 1."""
     return (
         {"name": share, "weight": 1} if isinstance(share, str) else {"name": share["model"], "weight": share["weight"]}
     )

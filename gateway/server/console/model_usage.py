@@ -111,7 +111,6 @@ def _list_first_bytes(rows: Sequence[RequestView]) -> Mapping[str, list[int]]:
 
 
 def _find_percentiles(times_ms: Sequence[int]) -> Mapping[str, int | None]:
-    """Return the median and the 95th percentile of ``times_ms`` as ``p50`` and ``p95``; both None without times."""
     sorted_times_ms = sorted(times_ms)
     return {
         f"p{percent}": sorted_times_ms[-(-len(sorted_times_ms) * percent // 100) - 1] if sorted_times_ms else None

@@ -86,5 +86,4 @@ async def _list_accounts(request: web.Request, *, sees_all_accounts: bool) -> li
 async def _load_channel_usage(
     request: web.Request, charts: PageCharts, query: Mapping[str, Any], *, sees_all_accounts: bool
 ) -> Sequence[UsageLine]:
-    """Return the usage by channel; nothing for members, who do not see channels."""
     return await list_lines(request, charts, "channel", query) if sees_all_accounts else ()

@@ -144,7 +144,6 @@ async def load_request(request: web.Request) -> Data:
 
 
 def _build_sample(row: RequestDetails) -> Data | None:
-    """Return a small body for the request's model and operation; None if ``SAMPLES`` has none for the operation."""
     sample = next((sample for operation, sample in SAMPLES.items() if operation == row.operation), None)
     if sample is None:
         return None

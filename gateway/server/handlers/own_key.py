@@ -174,7 +174,6 @@ def _build_limit(limit: "Limit", spending: "SubjectSpending", start: "CountingSt
 
 
 def _name_account_limits(services: Services, key: ApiKey, account: Account) -> Literal["none", "hidden", "shown"]:
-    """Return "none" if only limits of the key apply; else whether the key sees the account's: "shown" or "hidden"."""
     further_limits = _list_limits_in_force(services, key)
     if not (account.quota.capped or account.limits.any or any(limit.kind != "key" for limit in further_limits)):
         return "none"
