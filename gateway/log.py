@@ -137,8 +137,9 @@ WriteLine = Callable[[LineWriter, str, MutableMapping[str, Any]], str]
 def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any]) -> str:
     """Render ``event`` as one line of JSON. This single step replaces structlog's whole processor chain.
 
-    Values that orjson cannot serialize are written as their ``repr``. Characters that are not ASCII are escaped: a path
-    may contain terminal control characters or a Unicode line separator.
+    Fields outside ``ALLOWED_FIELDS`` are removed. Values that orjson cannot serialize are written as their ``repr``.
+    Characters that are not ASCII are escaped: a path may contain terminal control characters or a Unicode line
+    separator.
     """
     event["level"] = _LEVELS.get(method, method)
     event["logger"] = logger.name
@@ -186,7 +187,7 @@ class ConsoleRenderer:
 
 
 def _show(value: object) -> str:
-    """Return a field's value on one line: text unchanged, anything else as its ``repr``."""
+    """Return a field's value on one line: a text itself, another value's ``repr``, with unprintable characters escaped."""
     text = value if isinstance(value, str) else repr(value)
     return text if text.isprintable() else _escape(text, keep="")
 

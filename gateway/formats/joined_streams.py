@@ -59,7 +59,6 @@ class _Pieces(list[str]):
 
 
 def _finish(value: Any) -> Any:
-    """Return ``value`` with texts in place of their pieces."""
     if isinstance(value, _Pieces):
         return "".join(value)
     if isinstance(value, dict):
@@ -76,7 +75,7 @@ def _add_text(holder: Body, name: str, text: str) -> None:
 
 
 def _list_values(stream: bytes) -> list[Body]:
-    """Return the data of all events that are JSON objects."""
+    """Return the JSON objects that are the data of events. Raises ``JSONDecodeError`` and ``EventTooLong``."""
     splitter = SseSplitter()
     events = [*splitter.split(stream), splitter.take()]
     payloads = [payload for payload in map(parse_data, events) if payload is not None and payload.startswith(b"{")]
@@ -206,7 +205,10 @@ def _merge_grounding(joined: Body, fields: Body) -> None:
 
 
 def _add_part(parts: list[Body], part: Body) -> None:
-    """Add a part. A text is appended to the preceding text if both of them are thoughts, or neither is."""
+    """Add a part to ``parts``.
+
+    A text is appended to the last part's text if both or neither are thoughts, and the last part is not signed.
+    """
     last, text = parts[-1] if parts else {}, part.get("text")
     is_next = isinstance(last.get("text"), _Pieces) and last.get("thought") == part.get("thought")
     if not (is_next and isinstance(text, str)) or "thoughtSignature" in last:
@@ -280,7 +282,6 @@ def _overwrite(joined: Body, fields: Body) -> None:
 
 
 def _get_index(value: Body) -> int:
-    """Return the index, 0 if there is none. Raises ``_Ambiguous`` for anything but a number."""
     index = value.get("index")
     if index is not None and type(index) is not int:
         raise _Ambiguous

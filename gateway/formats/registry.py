@@ -60,7 +60,7 @@ class _Passthrough:
         return transform
 
     def _record_repair(self) -> None:
-        """Record that tool calls of the answer were repaired: as sent, client libraries would misread them."""
+        """Record that tool calls of the answer were repaired: client libraries would misread the provider's."""
         self.adapted = tuple(dict.fromkeys((*self.adapted, "answer.tool_calls")))
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
@@ -90,7 +90,7 @@ def make_translator(
     custom_tools: bool = True,
     longest_answer: int = 0,
 ) -> Translator:
-    """Return the translator for ``wire``. ``custom_tools`` says that the provider supports custom tools in chats.
+    """Return the translator for ``wire``. ``custom_tools``: whether the provider supports custom tools in chats.
 
     ``longest_answer`` is the configured limit of the model's answers, in tokens; 0 without one.
     """

@@ -166,7 +166,10 @@ async def _sample(file: SpooledData, start: int, find: frames.FindFrames, rng: R
 
 
 async def _find_ogg_seconds(file: SpooledData, head: bytes) -> float | None:
-    """Return the seconds from the last page; None if they cannot be read. A parser would have to read all pages."""
+    """Return the length of an Ogg file in seconds, from its last page; None if it cannot be read.
+
+    A parser would have to read all pages.
+    """
     rate, first_page = audio.find_ogg_rate(head), audio.parse_ogg_page(head)
     if rate is None or first_page is None:
         return None
@@ -180,7 +183,7 @@ async def _find_ogg_seconds(file: SpooledData, head: bytes) -> float | None:
 
 
 async def _find_webm_seconds(file: SpooledData, head: bytes) -> float | None:
-    """Return the longer of the header's length and the last cluster's time, in seconds, or None.
+    """Return the longer of the header's length and the last cluster's time, in seconds; None if neither is known.
 
     Without a length in the header, the seconds are estimated from the last cluster.
     """
@@ -199,7 +202,8 @@ async def _find_last_match(
 ) -> tuple[int, T] | None:
     """Find the last ``literal`` for which ``parse`` returns a result, given ``length`` bytes from there on.
 
-    Return its position in the file and the result; None if there is no such match.
+    Return its position in the file and the result; None if there is none in the last ``MAX_BLOCKS`` blocks of the file,
+    or among the last ``MAX_MARKS`` literals.
     """
     match_count = 0
     for number in range(1, MAX_BLOCKS + 1):

@@ -39,7 +39,11 @@ model pages (developers.openai.com/api/docs/models)."""
 
 
 def fit_effort(*efforts_by_model: tuple[str, tuple[str, ...]]) -> Quirk:
-    """Return a quirk that replaces an unsupported effort by the nearest supported one, or drops it if there is none."""
+    """Return a quirk that replaces an unsupported effort by the nearest supported one, or drops it if there is none.
+
+    Each pair has a pattern of model names and the efforts that those models support; the first match counts. An effort
+    that no vendor has stays if the model supports any: the vendor rejects it.
+    """
     find_word = _compile_efforts(efforts_by_model)
 
     def quirk(body: Body, model: str) -> str | None:

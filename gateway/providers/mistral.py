@@ -53,9 +53,9 @@ _TIMED_FORMATS = ("srt", "vtt", "verbose_json", "diarized_json")
 
 
 def _shape_transcription(fields: Body, _model: str) -> None:
-    """Drop unknown fields. If times are requested, set the granularity that this requires and drop the language.
+    """Drop unknown fields. If times are requested, set the granularity that they require, and drop the language.
 
-    Mistral does not allow the two together.
+    Mistral does not allow a language together with times.
     """
     granularities = fields.pop("timestamp_granularities", None)
     has_times = granularities or fields.get("response_format") in _TIMED_FORMATS

@@ -55,7 +55,10 @@ class DrainedStream:
         attempt.drain(drains.max_bytes, self._give_up)
 
     def _give_up(self) -> None:
-        """End the attempt at a limit. This is no failure of the channel: with a client it would have had more time."""
+        """End the attempt, which has reached a limit.
+
+        It is no failure of the channel: for a connected client, the attempt would have had more time.
+        """
         self._attempt.abort(make_drain_error())
 
     def end(self) -> None:

@@ -200,7 +200,7 @@ class Proxy:
     async def _load_prompt_media(self, ctx: RequestContext, attempt: Attempt) -> None:
         """Fetch the media URLs in the prompt.
 
-        Raises ``UnsupportedByProvider``, which names the field, ``RequestTooLarge``, ``Overloaded``.
+        Raises ``ProviderTimeout``, ``RequestTooLarge``, ``Overloaded``, or ``UnsupportedByProvider``, which names the field.
         """
         if self._prompt_media is not None:
             fetching = self._prompt_media.load(ctx, attempt)
@@ -256,7 +256,7 @@ class Attempts:
                 return attempt
 
     async def _await_place(self) -> Attempt | None:
-        """Wait in the queues of the full channels, and start the attempt in the place that is given.
+        """Wait in the queues of the full channels; return the attempt that was started in the place that became free.
 
         Returns None if the channels must be looked at again. Raises ``ShuttingDown``.
         """
@@ -291,9 +291,10 @@ class Attempts:
         return not proxy.broken_off
 
     async def _acquire_shared(self, shared_limits: "SharedChannelLimits", attempt: Attempt) -> bool:
-        """Claim a slot of the limits shared with other gateways. If none is free, exclude the channel; return False.
+        """Claim a slot of the limits shared with other gateways; return whether one was free.
 
-        Raises ``ShuttingDown``.
+        If none was, the attempt is undone, and its channel is excluded unless the request can wait in its queue. Raises
+        ``ShuttingDown``.
         """
         proxy, is_allowed = self._proxy, False
         proxy.waiting += 1
@@ -312,7 +313,7 @@ class Attempts:
 
 
 def mark_failed(attempt: Attempt, error: GatewayError, now_s: float) -> None:
-    """Set the outcome of an attempt that failed before its first byte. ``now_s`` is loop time."""
+    """Set ``failure`` and ``pending`` of an attempt that failed before its first byte. ``now_s`` is loop time."""
     took_s = now_s - attempt.began_at
     attempt.pending = attempt.pending and could_have_processed(error, took_s)
     place = attempt.target.place

@@ -89,7 +89,7 @@ class ChatTranslation:
             raise self._name_field(error) from None
 
     def _name_field(self, error: InvalidRequest) -> InvalidRequest:
-        """Return the error with the client format's field name in place of the OpenAI API's."""
+        """Return the error with the name that the field has in the client's format."""
         name = self.client.fields.get(error.param or "")
         if name is None:
             return error

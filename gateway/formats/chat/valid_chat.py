@@ -95,7 +95,8 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str, longest_
 
     Raises ``InvalidRequest`` for a blank stop sequence or a final assistant message if ``rules`` do not allow it.
 
-    ``longest_answer`` is the configured limit of the model's answers, in tokens; 0 for that of the gateway's table.
+    ``longest_answer`` is the configured limit of the model's answers, in tokens; if it is 0, the gateway's own table
+    gives the limit.
     """
     if not rules.allows_blank_stops and any(not sequence.strip() for sequence in request.stop):
         raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
@@ -176,7 +177,10 @@ def _join_messages(messages: Iterable[chat.Message]) -> list[chat.Message]:
 def _replace_media(
     messages: list[chat.Message], is_accepted: Callable[[chat.MediaPart], bool], changed_parts: dict[str, None]
 ) -> list[chat.Message]:
-    """Replace the files of earlier turns that the format does not accept by placeholder texts."""
+    """Replace files that the format does not accept, up to the last answer, by placeholder texts.
+
+    The kinds of the replaced files are added to ``changed_parts``. Files after the last answer stay.
+    """
     last_answer_index = max(
         (index for index, message in enumerate(messages) if message.role == "assistant"), default=-1
     )
@@ -245,7 +249,10 @@ def _calls_tools(message: chat.Message) -> bool:
 
 
 def _pair_results(messages: Sequence[chat.Message], changed_parts: dict[str, None]) -> Iterator[chat.Message]:
-    """Move every tool result to its call, and make call ids unique. Calls and results without a partner become text."""
+    """Yield the messages with each tool result in the user message after its call, and with unique call ids.
+
+    Calls and results without a partner become text and are noted in ``changed_parts``.
+    """
     call_ids, results = _find_pairs(messages)
     moved_results: dict[PartLocation, chat.ToolResultPart] = {}
     for message_index, message in enumerate(messages):
@@ -399,7 +406,10 @@ def _rename_tools(request: chat.ChatRequest, new_names: Mapping[str, str]) -> Va
 
 
 def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.Tool]:
-    """Yield the first tool of each name, with ``properties`` in its schema and without a forbidden ``strict``."""
+    """Yield the first tool of each name. An object's schema gets ``type`` and ``properties`` where they are missing.
+
+    ``strict`` is left out if the provider would refuse the schema because of it.
+    """
     for tool in {tool.name: tool for tool in reversed([*tools])}.values().__reversed__():
         schema = tool.schema
         if schema is not None and schema.get("type", "object") == "object":
@@ -463,7 +473,6 @@ def _mentions_json(message: chat.Message) -> bool:
 
 
 def _add_instruction(request: chat.ChatRequest, sentence: str) -> chat.ChatRequest:
-    """Add a sentence to the leading system message; create that message if the chat has none."""
     first_message, *other_messages = request.messages or (chat.Message("system", ()),)
     if first_message.role == "system":
         return attrs.evolve(

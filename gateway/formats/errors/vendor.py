@@ -147,10 +147,11 @@ def _find_status(code: str | None) -> int | None:
 
 
 def _wrap_value(value: object, status: int) -> bytes | None:
-    """Wrap an error's code and message in an ``error`` object; None if there is no message.
+    """Build an ``error`` object with the code and message of ``value``, as JSON; None if there is no message.
 
-    In an ``error`` object that has a message, the upstream provider's message is appended; None if there is no such
-    message. A message that only repeats the status phrase does not count: the requested path is more informative.
+    If ``value`` has an ``error`` object with a message, the upstream provider's message is appended; None if there is
+    no such message. A message that only repeats the status phrase does not count: the requested path is more
+    informative.
     """
     if isinstance(value, str):
         return _build_error_body(None, value, status)

@@ -176,9 +176,9 @@ class DashScopeImageBackend(ImageBackend):
 
 
 def _parse_images(output: Body, secrets: Secrets) -> Iterator[Image]:
-    """Parse images in either form.
+    """Yield the images of an answer, which are in ``results`` or in the messages of ``choices``.
 
-    Raises the ``ProviderError`` of an image that failed, because the client requested all of them.
+    Raises ``ProviderError`` if an image failed, because the client requested all of them.
     """
     for result in list_objects(output.get("results")):
         if _has_code(result):

@@ -80,9 +80,10 @@ def parse_images_inference(body: fields.Body) -> InferenceRequest:
 
 
 def parse_edits_inference(form: ReceivedForm) -> InferenceRequest:
-    """Check an edit form and return the request: 1 to 16 images, at most one mask and one markup, other fields.
+    """Check an edit form and return the request.
 
-    Raises ``InvalidRequest`` naming the field.
+    A form has 1 to 16 images, at most one mask and one markup, and the fields of a generation. Raises
+    ``InvalidRequest`` naming the field.
     """
     check_files(form, _FILE_FIELDS)
     body = parse_fields(form, _FIELD_TYPES)

@@ -79,7 +79,10 @@ class ImagesPassthrough(PassthroughStream):
         return self._count_completed(event, value) if kind.endswith(_COMPLETED_SUFFIX) else event
 
     def _count_partial(self, event: bytes) -> bytes:
-        """Count a partial image. Each image uses an index once, so an index seen n times means n images in progress."""
+        """Count a partial image and return its event unchanged.
+
+        Each image uses an index once, so an index seen n times means that n images are in progress.
+        """
         self.events += 1
         index = _find_index(event)
         self._partial_counts[index] = 1 if index == _UNNUMBERED_INDEX else self._partial_counts[index] + 1
@@ -134,7 +137,7 @@ class ImagesPassthrough(PassthroughStream):
 
 
 def _find_event_type(event: bytes) -> str:
-    """Return the type of an event without parsing its data, or an empty text.
+    """Return the type of an event without parsing its data; empty if it has none.
 
     Quotes in texts are escaped and do not match ``_TYPE_PATTERN``.
     """

@@ -43,7 +43,7 @@ def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
 
 
 def _parse_description(item: dict[str, Any]) -> ModelDescription | None:
-    """Return the description in a model object; None if it has none. Cohere's list has other fields."""
+    """Return the description in a model object; None if it has none. ``context_length`` is a field of Cohere's list."""
     methods = item.get("supportedGenerationMethods")
     embeds = isinstance(methods, list) and "embedContent" in methods and "generateContent" not in methods
     description = ModelDescription(

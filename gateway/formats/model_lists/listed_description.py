@@ -108,7 +108,10 @@ def _read_first(item: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
 
 
 def _read_anthropic_limit(item: Mapping[str, Any]) -> int | None:
-    """Return ``max_tokens`` of an item of Anthropic's list, else None: elsewhere it may be a default or the window."""
+    """Return ``max_tokens`` of a model in Anthropic's list; None in another list.
+
+    In other lists, it may be a default or the context window.
+    """
     return parse_tokens(item.get("max_tokens")) if "max_input_tokens" in item else None
 
 

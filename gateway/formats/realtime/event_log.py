@@ -96,7 +96,10 @@ class EventLog:
         self._write(at_ms, raw)
 
     def _add_audio(self, at_ms: int, event: dict[str, Any]) -> bool:
-        """Add an event of audio to its sound. Return False for any other event, and for audio that is not base64."""
+        """Add an audio event to the run of its sound. Return False for another event, and for audio that is not base64.
+
+        If there are too many runs, or the event's other fields are large, all runs are ended.
+        """
         kind = event.get("type")
         field = _AUDIO_FIELDS.get(kind, "") if isinstance(kind, str) else ""
         data = _decode(event.get(field)) if field else None
@@ -186,7 +189,6 @@ class EventLog:
 
 
 def _decode(value: Any) -> bytes | None:
-    """Return the data of base64; None for anything else."""
     if not isinstance(value, str):
         return None
     try:

@@ -495,7 +495,10 @@ class RealtimeConversation:
             meter.audio_tokens += _count_audio(delta, self._output_bytes_a_second, _OUTPUT_TOKENS_A_SECOND)
 
     def _apply_settings(self, session: Event, state: str) -> None:
-        """Apply settings, whose ``state`` is ``asked`` or ``confirmed``. Only confirmed ones can lower the estimate."""
+        """Apply settings that are ``asked`` for by the client, or ``confirmed`` by the provider.
+
+        Settings that are only asked for never lower the estimate of the input.
+        """
         is_requested = state == "asked"
         for name in ("instructions", "tools"):
             if name in session:
@@ -525,7 +528,10 @@ def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
 
 
 def _find_limit(settings: Event) -> int | None:
-    """Return the larger output limit in the settings, at most ``MAX_RESPONSE_TOKENS``; None if they have none."""
+    """Return the largest output limit in the settings, in tokens; None if they have none.
+
+    A limit is at most ``MAX_RESPONSE_TOKENS``; one that is no positive number counts as ``ASSUMED_OUTPUT_TOKENS``.
+    """
     limit_values = [settings[name] for name in _LIMIT_FIELDS if settings.get(name) is not None]
     limits = [
         min(limit, MAX_RESPONSE_TOKENS) if type(limit) is int and limit > 0 else ASSUMED_OUTPUT_TOKENS

@@ -36,7 +36,6 @@ def redact_part(part: BodyPart, redactor: Redactor, max_bytes: int, *, keeps_med
 
 
 def _differs(content: bytes, other_content: bytes) -> bool:
-    """Return whether two bodies have different JSON values, or one of them is not JSON."""
     try:
         return exact_json.dumps(exact_json.loads(content)) != exact_json.dumps(exact_json.loads(other_content))
     except orjson.JSONDecodeError:

@@ -106,7 +106,6 @@ def parse_event(raw: bytes) -> StreamedEvent:
 
 
 def _parse_data(data: bytes) -> Any:
-    """Return the object or list in ``data``; None if there is none."""
     try:
         value = exact_json.loads(data)
     except orjson.JSONDecodeError:
@@ -153,7 +152,7 @@ def redact_text(text: StreamText, redactor: Redactor) -> None:
 
 
 def _add_strings(event: StreamedEvent, texts: dict[Place, StreamText]) -> None:
-    """Add every text in an event, with the object or list that holds it, to the texts of its place."""
+    """Add the texts in an event to the texts of their places, except fields that events repeat."""
     holders: list[tuple[Place, Any]] = [((), event.data)]
     while holders:
         place, holder = holders.pop()
@@ -183,6 +182,5 @@ def _list_marks(holder: dict[str, Any], *, is_root: bool) -> list[tuple[str, Any
 
 
 def _get_index(value: Any, position: int) -> int:
-    """Return the ``index`` of an object in a list; its position in the list if it has no ``index``."""
     index = value.get("index") if isinstance(value, dict) else None
     return index if isinstance(index, int) else position

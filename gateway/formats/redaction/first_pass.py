@@ -61,7 +61,7 @@ def _is_clean(text: str, redactor: Redactor, work: Work, *, keeps_media: bool) -
 
 
 def _has_signs(text: str, *, keeps_media: bool) -> bool:
-    """Return whether there may be something that is not recognized by its characters alone."""
+    """Return whether ``text`` may have a private key, log probabilities, a secret's name or, unless kept, media."""
     for first in range(0, len(text), _WINDOW_CHARS):
         window = text[first : first + _WINDOW_CHARS + _OVERLAP_CHARS]
         if PRIVATE_KEY in window or (_LOGPROBS_START in window and _LOGPROBS.search(window)):

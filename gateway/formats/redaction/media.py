@@ -15,7 +15,10 @@ _BASE64_RUN = re.compile(r"[A-Za-z0-9+/_=-]*")
 
 
 def replace_media(text: str) -> str:
-    """Return ``text`` with base64 data replaced by its type, its size and its SHA-256."""
+    """Return ``text`` with media replaced by their type, if known, their size and their SHA-256.
+
+    Media are long base64: a whole text, or the data in a ``data:`` URL.
+    """
     if _BASE64_START.match(text) and (description := _describe_media("", text)) is not None:
         return description
     pieces, position = [], 0

@@ -161,7 +161,7 @@ class Redactor:
                 yield start, end, own_pattern.name
 
     def _list_escaped_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Yield what is found in ``text`` with its escapes resolved, at its place in ``text``.
+        """Yield start, end and name of what is found behind the escapes in ``text``; the positions are in ``text``.
 
         Raises ``TooMuchWorkError``.
         """
@@ -173,7 +173,10 @@ class Redactor:
 
 
 def _find_shapes(text: str, work: Work) -> Iterator[tuple[int, int]]:
-    """Yield the span of each secret of a known shape in ``text``. No shape is tried twice at the same characters."""
+    """Yield the span of each secret of a known shape in ``text``. No shape is tried twice at the same characters.
+
+    Raises ``TooMuchWorkError``.
+    """
     _, shapes, _ = _open_search()
     tried_to: dict[int, int] = {}
     for number, start in _find_anchors(text):

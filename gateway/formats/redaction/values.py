@@ -123,7 +123,10 @@ class _ValueRedactor:
 
 
 def _get_name(holder: Any, key: Any) -> str:
-    """Return the name of a value: its field, or the text beside it, as in ``{"name": "API_KEY", "value": "…"}``."""
+    """Return the name of a value: its field, or the text beside it, as in ``{"name": "API_KEY", "value": "…"}``.
+
+    The name is empty for a value in a list.
+    """
     if key == "value":
         for field in ("name", "key"):
             if isinstance(holder.get(field), str):

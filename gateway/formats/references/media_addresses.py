@@ -145,7 +145,10 @@ def _find_address_field(part: Body) -> AddressField | None:
 
 
 def _find_google_field(part: Body) -> AddressField | None:
-    """Return the URL in a Gemini part; None for videos, audio and files stored at Google, which Google reads itself."""
+    """Return the URL in a Gemini part; None if there is none, or if Google reads it itself.
+
+    Google reads videos and audio, and files that are stored at Google.
+    """
     data = part.get("fileData")
     if not isinstance(data, dict) or not _is_address(data.get("fileUri")) or _GOOGLE_FILES_PATH in data["fileUri"]:
         return None

@@ -224,7 +224,6 @@ class _PromptScan:
 
 
 def _find_folded(item: dict[str, Any], folded_name: str) -> Any:
-    """Return the value of the field ``folded_name`` in any spelling; None if ``item`` has no such field."""
     return next((value for name, value in item.items() if name == folded_name or fold_name(name) == folded_name), None)
 
 

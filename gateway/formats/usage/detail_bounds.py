@@ -22,7 +22,7 @@ ASSUMED_SEARCHES = 10
 
 
 def fill_details(usage: Usage, inference: InferenceRequest) -> Usage:
-    """Return ``usage`` with details inferred from the operation, if the provider gives none.
+    """Return ``usage`` with the details that follow from the operation, where the provider gives none.
 
     An image operation's completion tokens are image output, a transcription's prompt tokens are audio input, and a
     rerank is billed by searches.
@@ -90,7 +90,7 @@ def _count_searches(body: dict[str, Any]) -> int:
 
 
 def _find_tier(body: dict[str, Any], price: Price) -> str:
-    """Return the priced service tiers of a request, joined with "+".
+    """Return the priced service tiers of a request, joined with "+"; empty if it has none.
 
     A requested tier without a price of its own, such as ``auto``, counts as the most expensive one.
     """

@@ -75,7 +75,7 @@ def _is_image(media_type: object) -> bool:
 
 
 def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:
-    """Append every text in ``value`` to ``texts``; yield the estimated tokens of media and token ids."""
+    """Append the texts that the model reads to ``texts``; yield the estimated tokens of media and token ids."""
     pending: list[tuple[str, Any, bool]] = [(name, value, False)]
     while pending:
         name, value, is_image = pending.pop()

@@ -114,7 +114,7 @@ def _check_loop(spec: VideoSpec) -> None:
 def _build_image(reference: Reference) -> Body:
     """Return a reference image in the provider's form.
 
-    Raises ``InvalidRequest`` for a file or a generation that is stored at the provider.
+    Raises ``InvalidRequest`` unless it is a file, a web URL or a ``data:`` URL of an image in base64.
     """
     if reference.upload is not None:
         return {"data": InlineUpload(reference.upload), "media_type": reference.upload.media_type}

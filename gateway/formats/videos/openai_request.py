@@ -54,7 +54,7 @@ def parse_videos_inference(body: Body) -> InferenceRequest:
 
 
 def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
-    """Check a form like ``parse_videos_inference``. Its ``input_reference`` may be a file.
+    """Check a form as ``parse_videos_inference`` checks a body; ``input_reference`` may be a file.
 
     Raises ``InvalidRequest`` naming the field.
     """

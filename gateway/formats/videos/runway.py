@@ -208,7 +208,7 @@ def _check_spec(spec: VideoSpec, model: RunwayModel) -> None:
 def _build_image(reference: Reference) -> InlineUpload | str:
     """Return a reference image in the provider's form.
 
-    Raises ``InvalidRequest`` for the URL of a file that is stored at the provider.
+    Raises ``InvalidRequest`` unless it is a file, an https URL or a ``data:`` URL of an image.
     """
     if reference.upload is not None:
         return build_data_url(reference.upload)
@@ -228,7 +228,10 @@ def _parse_progress(value: object) -> int | None:
 
 
 def _add_issue(raw: bytes) -> bytes:
-    """Add the first of a rejection's ``issues`` to its message, which otherwise only says that something is wrong."""
+    """Return a rejection with the first of its ``issues`` added to the message.
+
+    The message alone only says that something is wrong. A rejection without a message or an issue is returned unchanged.
+    """
     value = as_object(loads_or_none(raw))
     error: Any = value.get("error")
     issue = as_object(next(iter(as_list(value.get("issues"))), None))

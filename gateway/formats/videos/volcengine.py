@@ -223,7 +223,7 @@ def _parse_seconds(value: object) -> str | None:
 
 
 def _parse_size(value: Body) -> str | None:
-    """Return the size for the resolution and ratio in an answer, according to the answer's model, or None."""
+    """Return the size that the answer's model has for the answer's resolution and ratio; None if it is unknown."""
     model = _find_model(value.get("model"))
     reported_resolution_and_ratio = (value.get("resolution"), value.get("ratio"))
     return (

@@ -92,7 +92,10 @@ def _check_spelling(name: str) -> None:
 
 
 def has_unusual_names(body: Body) -> bool:
-    """Return whether ``body`` has a field outside ``PLAIN_NAMES``, which may refer to a stored object."""
+    """Return whether ``body`` has, at any depth, a field outside ``PLAIN_NAMES``, which may refer to a stored object.
+
+    The fields in ``DATA_NAMES`` are not searched.
+    """
     pending: list[Any] = [body]
     while pending:
         value = pending.pop()

@@ -46,7 +46,11 @@ def join_name(namespace: object, name: str) -> str:
 
 
 def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
-    """Return the tools, and the tool choice or None. Raises ``InvalidRequest`` naming the field."""
+    """Return the tools, of each name the first, and the tool choice or None.
+
+    With a choice of ``allowed_tools``, only those are returned. Tools that OpenAI executes are left out, and recorded
+    in ``adaptations``. Raises ``InvalidRequest`` naming the field.
+    """
     tools_by_name: dict[str, chat.Tool] = {}
     for param, tool in _list_declarations(body):
         for chat_tool in _parse_declaration(tool, param, adaptations):
@@ -78,9 +82,9 @@ def _list_declarations(body: Body) -> Iterator[tuple[str, Body]]:
 
 
 def _parse_declaration(tool: Body, param: str, adaptations: Adaptations) -> Iterator[chat.Tool]:
-    """Yield the parsed tool, or all tools of a namespace. Tools executed by OpenAI are recorded and left out.
+    """Yield the parsed tool, or all tools of a namespace. Raises ``InvalidRequest``.
 
-    Raises ``InvalidRequest``.
+    A tool that OpenAI executes is left out, and recorded in ``adaptations``.
     """
     kind = expect_text(tool.get("type"), f"{param}.type")
     if kind in _CALLABLE_KINDS:
@@ -125,7 +129,7 @@ def _parse_name(tool: Body, param: str) -> str:
 
 
 def _unwrap_function(tool: Body) -> Body:
-    """Move fields nested in ``function``, as in chat bodies, to the top level of a tool."""
+    # Chat bodies nest the fields in ``function``.
     return tool | as_object(tool.get("function")) if "name" not in tool else tool
 
 
