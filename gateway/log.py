@@ -187,7 +187,7 @@ class ConsoleRenderer:
 
 
 def _show(value: object) -> str:
-    """Return a field's value on one line: a text itself, another value's ``repr``, with unprintable characters escaped."""
+    """Return a field's value on one line: a text itself, the ``repr`` of others; unprintable characters escaped."""
     text = value if isinstance(value, str) else repr(value)
     return text if text.isprintable() else _escape(text, keep="")
 

@@ -98,7 +98,7 @@ def _join_completion(chunks: Iterable[Body]) -> Body | None:
 
 
 def _join_chunks(chunks: Iterable[Body], object_name: str) -> Body | None:
-    """Join the chunks of OpenAI's APIs; None if they have no choice. Raises ``_Ambiguous``."""
+    """Join the chunks of OpenAI's APIs; None if no chunk has an item in ``choices``. Raises ``_Ambiguous``."""
     head: Body = {}
     choices: dict[int, Body] = {}
     usage = None
@@ -220,7 +220,7 @@ def _add_part(parts: list[Body], part: Body) -> None:
 
 
 def _find_response(events: list[Body]) -> Body | None:
-    """Return the response in the last event of the Responses API, which repeats all content; None if there is none."""
+    # The last event of the Responses API repeats all content.
     last = events[-1] if events else {}
     response = last.get("response")
     return response if last.get("type") in _RESPONSE_ENDS and isinstance(response, dict) else None

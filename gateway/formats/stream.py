@@ -457,7 +457,6 @@ class TranslatingStream(StreamState):
 
     @property
     def _lacks_usage(self) -> bool:
-        """Whether the client's format requires token counts and the provider has not reported any."""
         return OPERATIONS[self._inference.operation].requires_usage and not self._usage_counter.has_report
 
     def _forward_event(self, events: list[Event]) -> bytes:

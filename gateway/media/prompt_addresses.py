@@ -103,7 +103,7 @@ class PromptAddresses:
     async def _read(self, address: MediaAddress, memory_loan: Loan) -> bytes | None:
         """Return the file; None if it is too large. Memory for it and its base64 form is borrowed piece by piece.
 
-        Raises ``ProviderError`` if the file cannot be fetched, ``RequestTooLarge`` or ``Overloaded`` without memory.
+        Raises ``ProviderError`` if it cannot be fetched, ``RequestTooLarge`` or ``Overloaded`` if memory is short.
         """
         file_request = FileRequest(address.url, trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
         pieces: list[bytes] = []

@@ -188,7 +188,8 @@ class Provider:
     ) -> HttpRequest:
         """Build a request, signed at ``now_s`` (Unix seconds). Headers of the channel override the gateway's.
 
-        Raises ``ProviderAuthError`` for an unusable key, ``UnsupportedByProvider`` for a body that cannot be signed.
+        The headers of ``sign_request`` override those of the channel. Raises ``ProviderAuthError`` for an unusable key,
+        ``UnsupportedByProvider`` for a body that cannot be signed.
         """
         request_headers = {
             "Content-Type": request.media_type,

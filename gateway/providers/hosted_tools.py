@@ -28,7 +28,7 @@ def _list_holders(body: Any) -> list[Body]:
 
 
 def must_call(body: Body, names: Collection[str]) -> bool:
-    """Return whether the model must call one of the tools in ``names``, such as ``tools.web_search``."""
+    """Return whether ``tool_choice`` leaves the model only tools in ``names``, such as ``tools.web_search``."""
     choice = body.get("tool_choice")
     kind = choice.get("type") if isinstance(choice, dict) else choice
     if not isinstance(kind, str) or kind in {"auto", "none"}:

@@ -191,7 +191,7 @@ class Proxy:
         raise attempts.error
 
     def _learn(self, targets: TargetList, attempt: Attempt) -> None:
-        """Remember what an answered attempt has shown: the model's output limit, the conversation's home."""
+        """Remember the model's output limit, if an answered attempt has shown one, and the conversation's home."""
         if attempt.output_limit and attempt.output_limit != attempt.target.limits.configured_output_tokens:
             attempt.target.state.learn_limit(attempt.target.model, attempt.output_limit)
         if targets.affinity is not None:
@@ -200,7 +200,7 @@ class Proxy:
     async def _load_prompt_media(self, ctx: RequestContext, attempt: Attempt) -> None:
         """Fetch the media URLs in the prompt.
 
-        Raises ``ProviderTimeout``, ``RequestTooLarge``, ``Overloaded``, or ``UnsupportedByProvider``, which names the field.
+        Raises ``UnsupportedByProvider`` naming the field, ``ProviderTimeout``, ``RequestTooLarge`` or ``Overloaded``.
         """
         if self._prompt_media is not None:
             fetching = self._prompt_media.load(ctx, attempt)
@@ -360,7 +360,7 @@ def _make_shutdown_error() -> ShuttingDown:
 
 
 def _log_failure(attempt: Attempt, error: ProviderError) -> None:
-    """Log a failure of a channel. Rejections, which the client sees, and shutdowns are not logged."""
+    """Log a failure of a channel. Rejections, which the client sees, cancellations and shutdowns are not logged."""
     if error.failure_scope == "nobody" and not isinstance(error, ProviderBadResponse | ResourcesExhausted):
         return
     log.warning(

@@ -230,7 +230,7 @@ def _parse_image(item: object) -> Image | None:
 
 
 def _parse_data_url(text: str) -> str | None:
-    """Return the base64 part of a ``data:`` URL (RFC 2397); None if the URL has no base64."""
+    # See RFC 2397.
     url_prefix, separator, data = text.partition(",")
     return (data or None) if separator and url_prefix.lower().endswith(";base64") else None
 

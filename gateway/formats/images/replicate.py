@@ -248,7 +248,7 @@ def _build_format(replicate_model: ReplicateModel, output_format: object) -> dic
 
 
 def _find_error(error: object, secrets: Secrets) -> ProviderError:
-    """Return the error for a failed prediction. The wording of the reason depends on the model."""
+    # The wording of the reason depends on the model.
     message = write_reason(error, None, secrets)
     if is_block(None, message):
         return build_block(message, secrets)

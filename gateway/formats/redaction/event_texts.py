@@ -88,7 +88,7 @@ def split_events(stream: bytes) -> list[bytes]:
 
 
 def _find_blank_lines(stream: bytes) -> Iterator[int]:
-    """Yield the ends of blank lines. One ``split`` of a long stream would hold the interpreter's lock for too long."""
+    # One ``split`` of a long stream would hold the interpreter's lock for too long.
     found = stream.find(_BLANK_LINE)
     while found >= 0:
         end = found + len(_BLANK_LINE)

@@ -86,7 +86,6 @@ def _has_secret_name(data: bytes) -> bool:
 
 @cache
 def _open_search() -> "BytesAhoCorasick":
-    """Return the search for the ends of names of secrets."""
     from ahocorasick_rs import BytesAhoCorasick  # noqa: PLC0415 - only a gateway that keeps bodies needs it
 
     return BytesAhoCorasick([f'{end}"'.encode() for end in SECRET_NAME_ENDS])

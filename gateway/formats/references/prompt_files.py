@@ -99,5 +99,5 @@ def inline_file(named_file: NamedFile, filename: str, media_type: str, data: str
 
 @cache
 def _read_media_types() -> mimetypes.MimeTypes:
-    """Return Python's built-in table alone: the system's tables differ between machines."""
+    # Python's built-in table alone: the system's tables differ between machines.
     return mimetypes.MimeTypes()

@@ -228,7 +228,7 @@ def _build_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRe
 
 
 def _build_h3_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRequest:
-    """Build the body for H3, which requires length, resolution and, without an image, a shape."""
+    """Build the request for H3, which requires a length, a resolution and, without an image, a ratio."""
     resolution, ratio = model.sizes[spec.size or next(iter(model.sizes))]
     content: list[Body] = [{"type": "text", "text": spec.prompt}]
     if spec.reference is not None:

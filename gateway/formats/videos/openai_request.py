@@ -135,7 +135,7 @@ def _check_names(body: Body) -> None:
 def _parse_seconds(value: Any) -> int | None:
     """Parse ``seconds``: a string as in OpenAI's API, or a number, which many clients send.
 
-    Returns None if the field is missing. Raises ``InvalidRequest``.
+    Returns None if the field is missing or empty. Raises ``InvalidRequest``.
     """
     if value in _EMPTY_VALUES and not isinstance(value, bool):
         return None

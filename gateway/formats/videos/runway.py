@@ -230,7 +230,7 @@ def _parse_progress(value: object) -> int | None:
 def _add_issue(raw: bytes) -> bytes:
     """Return a rejection with the first of its ``issues`` added to the message.
 
-    The message alone only says that something is wrong. A rejection without a message or an issue is returned unchanged.
+    The message alone only says that something is wrong. A rejection without a message or issues is returned unchanged.
     """
     value = as_object(loads_or_none(raw))
     error: Any = value.get("error")

@@ -104,7 +104,6 @@ def _build_around_files(body: Body) -> Content:
 
 
 def _find_boundary(form: Form, boundary_mark: str) -> str:
-    """Return a boundary that none of the form's texts contains."""
     boundary = f"gateway-{boundary_mark}"
     texts = [_write_text(value) for _, value in _list_fields(form)]
     while any(boundary in text for text in texts):
