@@ -147,7 +147,7 @@ async def _skip_tags(file: SpooledData) -> int:
 
 
 async def _sample(file: SpooledData, start: int, find: frames.FindFrames, rng: RandomSource) -> float:
-    """Return the seconds of audio from ``start`` on, by the frames that begin in a few random stretches.
+    """Estimate the seconds of audio from ``start`` on by the frames that begin in a few random stretches.
 
     Each stretch lies in its own share of the file; a short file is searched completely.
     """

@@ -40,7 +40,7 @@ class PromptAddresses:
         """Replace the URLs in the attempt's request by their content. Each URL is fetched once per request.
 
         Raises ``UnsupportedByProvider`` for more than ``MAX_ADDRESSES`` URLs, and if content cannot be used. In an
-        earlier turn a part whose content cannot be used becomes text instead.
+        earlier turn, a part whose content cannot be used becomes a text instead.
         Raises ``RequestTooLarge`` or ``Overloaded`` if there is not enough memory.
         """
         inference = attempt.translator.inference

@@ -146,7 +146,7 @@ def count_open_files() -> int | None:
 
 
 def _measure(folder: Path) -> FolderSize | None:
-    """Return the size of the files below a folder; None if the folder is missing. Runs in a thread."""
+    """Return the size and the number of the files below a folder; None if it is missing. Runs in a thread."""
     if not folder.is_dir():
         return None
     sizes = [find_size(Path(directory) / name) for directory, _, names in os.walk(folder) for name in names]

@@ -530,7 +530,7 @@ def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
 def _find_limit(settings: Event) -> int | None:
     """Return the largest output limit in the settings, in tokens; None if they have none.
 
-    A limit is at most ``MAX_RESPONSE_TOKENS``; one that is no positive number counts as ``ASSUMED_OUTPUT_TOKENS``.
+    A limit is at most ``MAX_RESPONSE_TOKENS``; one that is no positive integer counts as ``ASSUMED_OUTPUT_TOKENS``.
     """
     limit_values = [settings[name] for name in _LIMIT_FIELDS if settings.get(name) is not None]
     limits = [

@@ -40,7 +40,11 @@ class SecretShape:
 
 
 def _make_shape(anchors: str, rest: str, head: str = "", lead: int = 0) -> SecretShape:
-    """Return the shape of secrets that begin with one of ``anchors``, or with ``head`` before one of them."""
+    """Return the shape of secrets that consist of an optional ``head``, one of ``anchors`` and ``rest``.
+
+    ``anchors`` are texts, separated by spaces; ``head`` and ``rest`` are patterns. ``head`` has at most ``lead``
+    characters.
+    """
     names = tuple(anchors.split())
     start = ("" if head else _START) + f"(?:{'|'.join(map(re.escape, names))})"
     return SecretShape(names, re.compile(start + rest), re.compile(head + r"\Z") if head else None, lead)
