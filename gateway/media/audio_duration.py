@@ -126,7 +126,10 @@ async def _measure_webm(file: SpooledData, head: bytes, rng: RandomSource) -> au
 
 
 async def _measure_mp3(file: SpooledData, header_s: float | None, rng: RandomSource) -> audio.Length:
-    """Return the length of an MP3 without its tags, which may contain images."""
+    """Return the length of an MP3 without its tags, which may contain images.
+
+    ``header_s``: the length in seconds that the file states; None if unknown.
+    """
     start = await _skip_tags(file)
     if not frames.is_mpeg((await file.read(start, BLOCK_BYTES)).lstrip(b"\0")):
         return audio.estimate_length(None, None, file.size, MP3_CEILING)

@@ -39,7 +39,10 @@ class ImageDelivery:
             raise
 
     async def _deliver_url(self, attempt: Attempt, inference: InferenceRequest, image: Image) -> Image:
-        """Return the image with a signed link, or with the provider's address if the channel forwards addresses."""
+        """Return the image with a signed link, or with the provider's address.
+
+        The address is returned if there is one and the channel forwards addresses.
+        """
         if image.url is not None and attempt.channel.pass_urls:
             return attrs.evolve(image, data=None)
         raw = await self._fetch(attempt, image) if image.data is None else await _decode(image.data)

@@ -158,7 +158,10 @@ class ImageService:
         return attrs.evolve(images, items=tuple(items))
 
     async def _generate(self, attempt: Attempt, inference: InferenceRequest) -> Images:
-        """Generate all requested images, with concurrent requests if the model makes fewer per request."""
+        """Generate all requested images, with several concurrent requests if one cannot make all of them.
+
+        ``attempt.images`` counts the images of the requests that have begun.
+        """
         counts = _split_count(inference, attempt.target.capability.max_n)
         slots = asyncio.Semaphore(1 + await attempt.slot.widen(len(counts) - 1))
 

@@ -458,7 +458,10 @@ class RealtimeConversation:
         )
 
     def note_client(self, event: Event) -> None:
-        """Count the content of a client event, and apply its settings. Deleted audio stays counted: it may be read."""
+        """Count the content of a client event, and apply its settings.
+
+        Deleted audio stays counted: the model may have read it.
+        """
         match event.get("type"):
             case "input_audio_buffer.append":
                 self._sound_tokens += _count_audio(

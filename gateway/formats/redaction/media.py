@@ -34,7 +34,7 @@ def replace_media(text: str) -> str:
 
 
 def _find_base64_end(text: str, start: int) -> int:
-    """Return the end of the base64 that begins at ``start``, in steps that do not hold the interpreter's lock long."""
+    """Return the end of the base64 that begins at ``start``. Each step holds the interpreter's lock only briefly."""
     while start < len(text):
         match = _BASE64_RUN.match(text, start, start + _CHUNK_CHARS)
         if match is None or match.end() < min(start + _CHUNK_CHARS, len(text)):

@@ -109,7 +109,10 @@ def _check_depth(value: dict[str, Any]) -> None:
 
 
 def _check_duplicates(raw: bytes, canonical: bytes) -> None:
-    """Raise ``InvalidRequest`` for a duplicate key: parsing drops such a key with its colon from ``canonical``."""
+    """Raise ``InvalidRequest`` for a duplicate key.
+
+    ``canonical`` is the parsed body, written as JSON again: parsing drops a duplicate key with its colon.
+    """
     colons = raw.count(b":")
     if b"\\u003" in raw:  # some colons may be escaped
         unescaped_raw = raw.replace(b"\\\\", b"")
