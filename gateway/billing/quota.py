@@ -297,7 +297,10 @@ class QuotaService:
         return reservation
 
     async def _record_start(self, ctx: RequestContext, start: RequestStart) -> bool:
-        """Record the start of a request in the database, and then return True. Raises like ``_check_again``."""
+        """Record the start of a request in the journal, and then return True.
+
+        If ``_check_again`` raises, the start is withdrawn.
+        """
         await self._journal.start(start)
         try:
             self._check_again(ctx)

@@ -82,7 +82,6 @@ def inline_file(named_file: NamedFile, filename: str, media_type: str, data: str
     kind = holder.get("type")
     if kind == "input_image" and not media_type.startswith(_IMAGE_TYPE_PREFIX):
         raise InvalidRequest(f"The file in '{named_file.param}' is no image", param=named_file.param)
-    del holder["file_id"]
     if kind == "file":  # Anthropic's source, which holds text unencoded
         is_text = media_type.startswith("text/")
         content = _decode_text(data, named_file.param) if is_text else data
@@ -95,6 +94,7 @@ def inline_file(named_file: NamedFile, filename: str, media_type: str, data: str
         holder["image_url"] = url
     else:
         holder |= {"filename": filename, "file_data": url}
+    del holder["file_id"]
 
 
 @cache
