@@ -123,7 +123,10 @@ class AlertConditions:
         self._keys_read_s = now_s
 
     async def _read_budgets(self) -> None:
-        """Read the spending of other nodes, too. If that fails, the last figures are used."""
+        """Read the spending of keys and accounts with a quota, on other nodes as well.
+
+        If that fails, the last figures are used.
+        """
         with suppress(StoreUnavailable):
             owners: tuple[Account | ApiKey, ...] = (*self._keys, *self._owners)
             await self.accounting.refresh(*(owner for owner in owners if owner.quota.capped))

@@ -28,6 +28,8 @@ def find_budgets(
 ) -> Iterator[Condition]:
     """Yield a condition for each key and account that has spent at least 80 % of its budget, another one at 100 %.
 
+    From 100 % on, the condition of 80 % is silent. A budget of zero has no conditions.
+
     ``names`` are their names by (owner, id). A key or account without a name, because it was deleted, is left out.
     """
     for owner in get_args(Owner):
@@ -202,7 +204,10 @@ def _end_sentence(reason: str) -> str:
 
 
 def find_sinks_behind(states: Iterable[SinkState], now_s: float) -> Iterator[Condition]:
-    """Yield a condition for each sink that is ten minutes behind, and for each that lost requests in the last day."""
+    """Yield a condition for each sink that is at least ten minutes behind.
+
+    A sink that has lost requests in the last day has another condition.
+    """
     for state in states:
         lag_s = state.find_lag_s(now_s)
         if lag_s >= BEHIND_AFTER_S:

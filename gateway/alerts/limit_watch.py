@@ -1,7 +1,7 @@
 """Finds subjects of limits, such as end users, that have spent the soft share, or will soon use up the limit."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -113,11 +113,11 @@ class LimitWatch:
                 yield limit
 
     def _find_burning(
-        self, limit: "Limit", uses: Iterable[tuple[str, LimitUse]], now_s: float, burn_rate: float
+        self, limit: "Limit", uses: Sequence[tuple[str, LimitUse]], now_s: float, burn_rate: float
     ) -> Iterator[Condition]:
         """Yield a condition for each subject that reaches the limit early at the pace of the last hour.
 
-        Also takes a sample for later calls, if one is due.
+        Also forgets samples older than an hour and, after the last condition, takes a new one if one is due.
         """
         spent_by_subject = {subject: (use.started_s, use.spent_nanos) for subject, use in uses}
         samples = self._samples.setdefault(limit.counter, deque())
