@@ -283,7 +283,8 @@ class CreditKeeper:
         for start in range(0, len(credit_requests), BALANCES_PER_STATEMENT):
             answers |= await self._take_credit(credit_requests[start : start + BALANCES_PER_STATEMENT])
             self._queue.serve()
-        await self._apply_verdict(self._queue.make_verdict(due_requests, answers, self.now()), answers)
+        verdict = self._queue.make_verdict(due_requests, answers, asked_s=now_s, now_s=self.now())
+        await self._apply_verdict(verdict, answers)
 
     async def _take_credit(self, credit_requests: Sequence[CreditRequest]) -> dict[BalanceId, CreditGrant]:
         requests = {request.balance: request for request in credit_requests}
@@ -428,8 +429,10 @@ class CreditKeeper:
         self._wake.set()
 
     def _handle_answer(self, answer: RecallAnswered) -> None:
-        balances = self._find_balances(answer.balances)
-        if answered_balances := {balance for balance in balances if self._recalls.note_answer(balance, answer.node)}:
+        balances, now_s = self._find_balances(answer.balances), self.now()
+        if answered_balances := {
+            balance for balance in balances if self._recalls.note_answer(balance, answer.node, now_s)
+        }:
             self._queue.resume(answered_balances)
             self._wake.set()
 

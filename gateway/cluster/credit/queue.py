@@ -116,12 +116,18 @@ class CreditQueue:
                 request.due_s = 0.0
 
     def make_verdict(
-        self, requests: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float
+        self,
+        requests: Iterable[WaitingRequest],
+        answers: Mapping[BalanceId, CreditGrant],
+        *,
+        asked_s: float,
+        now_s: float,
     ) -> Verdict:
-        """Decide what the store's ``answers`` mean for ``requests``.
+        """Decide what the answers of the store, which was asked at ``asked_s``, mean for ``requests``.
 
         Requests that the store refused are refused. But while other nodes have idle credit of the refusing balances,
-        these are recalled, and the requests wait: their ``due_s`` is postponed.
+        these are recalled, and the requests wait: their ``due_s`` is postponed. If the other nodes have returned their
+        credit since ``asked_s``, the requests ask the store again.
         """
         verdict = Verdict()
         for request in requests:
@@ -135,7 +141,12 @@ class CreditQueue:
                 continue
             request.refused_s = min(request.refused_s, now_s)
             holder_counts = {balance: answers[balance.id].holders for balance in refusing_balances}
-            if not all(holder_counts.values()) or self._is_recall_complete(request, refusing_balances):
+            answered_s = self._find_answered_s(request, refusing_balances)
+            if asked_s < answered_s < math.inf:
+                request.due_s = 0.0
+                continue
+            is_complete = answered_s <= asked_s or request.recall_count == len(self._pauses_s)
+            if is_complete or not all(holder_counts.values()):
                 verdict.refuse(request, refusing_balances)
                 continue
             next_s = max(map(self._recalls.find_next_s, refusing_balances))
@@ -147,12 +158,11 @@ class CreditQueue:
             verdict.recalled_balances |= holder_counts
         return verdict
 
-    def _is_recall_complete(self, request: WaitingRequest, refusing_balances: Iterable[LeasedBalance]) -> bool:
-        """Return whether the other nodes have returned their idle credit, or do not answer."""
+    def _find_answered_s(self, request: WaitingRequest, refusing_balances: Iterable[LeasedBalance]) -> float:
+        """Return when the other nodes had returned their idle credit, after enough recalls; infinity before."""
         if request.recall_count < MIN_RECALL_ROUNDS:
-            return False
-        all_answered = all(self._recalls.is_answered(balance, request.refused_s) for balance in refusing_balances)
-        return all_answered or request.recall_count == len(self._pauses_s)
+            return math.inf
+        return max(self._recalls.find_answered_s(balance, request.refused_s) for balance in refusing_balances)
 
 
 def collect_reservations(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]]:

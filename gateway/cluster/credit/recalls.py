@@ -1,5 +1,6 @@
 """The credit that this node has recalled from the others, and the nodes that have answered."""
 
+import math
 from collections.abc import Mapping
 
 import attrs
@@ -19,11 +20,13 @@ class Recall:
         sent_s: when it was sent, in seconds of a monotonic clock.
         holder_count: the number of nodes that had idle credit.
         answered_nodes: the nodes that have answered.
+        answered_s: when the last of the nodes with idle credit answered; infinite before.
     """
 
     sent_s: float
     holder_count: int
     answered_nodes: set[str] = attrs.Factory(set)
+    answered_s: float = math.inf
 
     @property
     def is_complete(self) -> bool:
@@ -44,17 +47,20 @@ class Recalls:
         """Record that balances are recalled now. ``holder_counts``: the number of nodes that should answer for each."""
         self._last_recalls |= {balance: Recall(now_s, node_count) for balance, node_count in holder_counts.items()}
 
-    def note_answer(self, balance: LeasedBalance, node: str) -> bool:
+    def note_answer(self, balance: LeasedBalance, node: str, now_s: float) -> bool:
+        """Record that ``node`` has answered; return whether every node with idle credit has."""
         recall = self._last_recalls.get(balance)
         if recall is None:
             return False
         recall.answered_nodes.add(node)
+        if recall.is_complete:
+            recall.answered_s = min(recall.answered_s, now_s)
         return recall.is_complete
 
-    def is_answered(self, balance: LeasedBalance, since_s: float) -> bool:
-        """Return whether a recall was sent at or after ``since_s``, and every node with idle credit has answered."""
+    def find_answered_s(self, balance: LeasedBalance, since_s: float) -> float:
+        """Return when every node with idle credit had answered a recall sent at or after ``since_s``; else infinity."""
         recall = self._last_recalls.get(balance)
-        return recall is not None and recall.sent_s >= since_s and recall.is_complete
+        return math.inf if recall is None or recall.sent_s < since_s else recall.answered_s
 
     def sweep(self, now_s: float) -> None:
         self._last_recalls = {

@@ -1,13 +1,16 @@
 """A node asks for the credit that its requests need, and no other gets less than the limit covers."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from structlog.testing import capture_logs
 
 from gateway.cluster.credit.keeper import RECALL_PAUSES_S, SWEEP_INTERVAL_S
+from gateway.cluster.credit.queue import MIN_RECALL_ROUNDS
 from gateway.cluster.credit.recalls import MIN_INTERVAL_S
-from gateway.domain.balance import DAY_S, OwnerId, Reservation, parse_day
+from gateway.domain.balance import DAY_S, OwnerId, Reservation, UtcDay, parse_day
+from gateway.domain.credit import CreditGrant, CreditRequest
 from gateway.domain.leased_balance import IDLE_S, LeasedBalance
 from gateway.errors import QuotaExceeded, StoreUnavailable
 from tests.support.billing_services import NOON, caller_of, capped
@@ -134,6 +137,34 @@ async def test_a_node_that_never_answers_is_waited_for_a_while(credit: MemoryCre
     node.pulse += RECALL_PAUSES_S[-1]
     await node.step()
     await refused(waiting)
+
+
+async def test_credit_that_comes_back_while_the_store_answers_is_asked_for_again(
+    credit: MemoryCredit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, other = MemoryNode(credit, "a"), MemoryNode(credit, "b")
+    first = other.begin(CAPPED, 50)
+    await other.step()
+    await first
+    waiting = node.begin(CAPPED, 900)
+    for _ in range(MIN_RECALL_ROUNDS):
+        await node.step()
+        node.pulse += MIN_INTERVAL_S
+    take = node.authority.take
+
+    async def take_slowly(requests: Sequence[CreditRequest], day: UtcDay) -> Sequence[CreditGrant]:
+        """The other node returns its credit when the store has decided, and before the decision arrives."""
+        grants = await take(requests, day)
+        node.pulse += 0.01
+        await other.step()
+        return grants
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.authority, "take", take_slowly)
+        await node.step()
+    assert not waiting.done()
+    await node.step()
+    assert (await waiting).nanos == 900
 
 
 async def test_a_node_that_answers_late_is_waited_for(credit: MemoryCredit) -> None:
