@@ -72,7 +72,7 @@ async def list_counting_starts(
             starts[limit.counter] = CountingStart(int(new_at_s), is_filling=True)
         elif fill is not None:
             start_s = spending.find_earliest_start(limit, now_s)
-            since_s = fill.find_counts_since(start_s - limit.window.rolling_s)
+            since_s = fill.find_counting_start_s(start_s - limit.window.rolling_s)
             starts[limit.counter] = CountingStart(since_s, fill.is_filling)
     return starts
 

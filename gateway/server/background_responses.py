@@ -128,10 +128,7 @@ def _start_background(services: Services, active: ActiveInference, store_respons
 async def _run(
     services: Services, active: ActiveInference, store_response: Keep, queued_response: Body, loan: Loan | None
 ) -> None:
-    """Get the response, settle the request, and store the response or the failure. Closes ``loan``.
-
-    If the task is cancelled, nothing is stored.
-    """
+    """Get the response, settle the request, and store the response or failure, unless cancelled. Closes ``loan``."""
     ctx = active.context
     services.drain.active_count += 1
 

@@ -283,11 +283,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
 async def settle_request(
     request: web.Request, handler: Handler, operation: Operation, kind: type[ActiveInference] = ActiveInference
 ) -> web.StreamResponse:
-    """Register the request as active, and settle it however it ends. ``handler`` settles a successful one.
-
-    Raises the errors of ``handler``, ``InternalError`` for an unexpected exception, and
-    ``RequestCancelled`` if the task was cancelled by an operator or a member.
-    """
+    """Register the request as active, and settle it however it ends. ``handler`` settles a successful one."""
     active = request[INFERENCE] = kind(request, operation)
     services = active.services
     services.drain.active_count += 1

@@ -47,11 +47,11 @@ def _write_lower(element: FoldedText, compiler: SQLCompiler, **options: Any) -> 
 
 
 class EqualInOrder(GenericFunction[Any]):
-    """The condition that a column has a value, in a query that is ordered by this column and the next of its index.
+    """The condition that a column equals a value, in a query ordered by this column and the next one of its index.
 
-    With an equal value, PostgreSQL would leave the column out of the order. Where it takes a rare value for a frequent
-    one, it would then read the whole table in the order of the primary key. SQLite seeks the next column of an index
-    only after equal values.
+    Written as ``>=`` and ``<=`` for PostgreSQL: after ``=``, its planner drops the column from the ORDER BY and, if it
+    believes that a rare value is frequent, scans the whole table by the primary key. Written as ``=`` for SQLite, which
+    seeks the next column of an index only after equality.
     """
 
     type = NullType()  # where a function is a Boolean, SQLAlchemy compares it with 1 for SQLite

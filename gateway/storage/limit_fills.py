@@ -90,7 +90,7 @@ class LimitFill:
     def is_filling(self) -> bool:
         return self.state == "filling"
 
-    def find_counts_since(self, window_start_s: int) -> int | None:
+    def find_counting_start_s(self, window_start_s: int) -> int | None:
         """Return since when the limit counts, in Unix seconds; None: for its whole window, or the time is unknown."""
         since_s = self.created_s if self.is_filling else self.since_s
         return since_s if since_s and since_s >= window_start_s else None

@@ -14,6 +14,8 @@ from gateway.domain.credit import BalanceId, CreditGrant
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import GatewayError
 
+_Answers = Mapping[BalanceId, CreditGrant]
+
 MIN_RECALL_ROUNDS = 2
 """How often nodes with idle credit are asked, at least, before a refusal: they may be granted more meanwhile."""
 
@@ -116,18 +118,12 @@ class CreditQueue:
                 request.due_s = 0.0
 
     def make_verdict(
-        self,
-        requests: Iterable[WaitingRequest],
-        answers: Mapping[BalanceId, CreditGrant],
-        *,
-        asked_s: float,
-        now_s: float,
+        self, requests: Iterable[WaitingRequest], answers: _Answers, *, asked_s: float, now_s: float
     ) -> Verdict:
         """Decide what the answers of the store, which was asked at ``asked_s``, mean for ``requests``.
 
-        Requests that the store refused are refused. But while other nodes have idle credit of the refusing balances,
-        these are recalled, and the requests wait: their ``due_s`` is postponed. If the other nodes have returned their
-        credit since ``asked_s``, the requests ask the store again.
+        While other nodes have idle credit, the balances are recalled and refused requests wait until a later ``due_s``.
+        If all credit came back after ``asked_s``, they ask the store again.
         """
         verdict = Verdict()
         for request in requests:
@@ -145,8 +141,8 @@ class CreditQueue:
             if asked_s < answered_s < math.inf:
                 request.due_s = 0.0
                 continue
-            is_complete = answered_s <= asked_s or request.recall_count == len(self._pauses_s)
-            if is_complete or not all(holder_counts.values()):
+            is_last = answered_s <= asked_s or request.recall_count == len(self._pauses_s)
+            if is_last or not all(holder_counts.values()):
                 verdict.refuse(request, refusing_balances)
                 continue
             next_s = max(map(self._recalls.find_next_s, refusing_balances))

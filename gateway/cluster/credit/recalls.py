@@ -32,6 +32,11 @@ class Recall:
     def is_complete(self) -> bool:
         return len(self.answered_nodes) >= self.holder_count
 
+    def add_answer(self, node: str, now_s: float) -> None:
+        self.answered_nodes.add(node)
+        if self.is_complete:
+            self.answered_s = min(self.answered_s, now_s)
+
 
 class Recalls:
     """The last recall of each balance."""
@@ -52,9 +57,7 @@ class Recalls:
         recall = self._last_recalls.get(balance)
         if recall is None:
             return False
-        recall.answered_nodes.add(node)
-        if recall.is_complete:
-            recall.answered_s = min(recall.answered_s, now_s)
+        recall.add_answer(node, now_s)
         return recall.is_complete
 
     def find_answered_s(self, balance: LeasedBalance, since_s: float) -> float:

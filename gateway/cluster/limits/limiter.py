@@ -68,7 +68,7 @@ class SharedRateLimiter:
         self._clock = clock
         self._prefix = prefix
         self._node = f"{node or secrets.token_hex(8)}.{secrets.token_hex(4)}"
-        self._replaces = f"{node}." if node else ""
+        self._replaced_prefix = f"{node}." if node else ""
         self._fallback = LocalFallbackLimiter(clock, when_down, lambda: self.gateways)
         self._subjects: dict[tuple[str, int | str], SharedSubject] = {}
         self._callers: dict[int, SharedCaller] = {}
@@ -263,7 +263,7 @@ class SharedRateLimiter:
         return batch.build(
             {
                 "node": self._node,
-                "replaces": self._replaces,
+                "replaces": self._replaced_prefix,
                 "token": secrets.token_hex(8),
                 "prefix": self._prefix,
                 "leaves": int(leaves),
@@ -272,7 +272,7 @@ class SharedRateLimiter:
 
     def deliver(self, answer: bytes) -> None:
         state, is_known, self._known_gateways, server_now_s, answers, granted_units = orjson.loads(answer)
-        self._replaces = ""
+        self._replaced_prefix = ""
         now_s = self._clock()
         self._ahead_s = server_now_s - now_s
         sent_calls, self._sent_calls = self._sent_calls, []

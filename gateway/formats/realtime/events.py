@@ -458,10 +458,7 @@ class RealtimeConversation:
         )
 
     def note_client(self, event: Event) -> None:
-        """Count the content of a client event, and apply its settings.
-
-        Deleted audio stays counted: the model may have read it.
-        """
+        """Count the content of a client event, and apply its settings. Deleted audio stays counted: it may be read."""
         match event.get("type"):
             case "input_audio_buffer.append":
                 self._sound_tokens += _count_audio(
@@ -498,10 +495,7 @@ class RealtimeConversation:
             meter.audio_tokens += _count_audio(delta, self._output_bytes_a_second, _OUTPUT_TOKENS_A_SECOND)
 
     def _apply_settings(self, session: Event, state: str) -> None:
-        """Apply settings that are ``asked`` for by the client, or ``confirmed`` by the provider.
-
-        Settings that are only asked for never lower the estimate of the input.
-        """
+        """Apply settings, whose ``state`` is ``asked`` or ``confirmed``. Only confirmed ones can lower the estimate."""
         is_requested = state == "asked"
         for name in ("instructions", "tools"):
             if name in session:
@@ -531,10 +525,7 @@ def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
 
 
 def _find_limit(settings: Event) -> int | None:
-    """Return the largest output limit in the settings, in tokens; None if they have none.
-
-    A limit is at most ``MAX_RESPONSE_TOKENS``; one that is no positive integer counts as ``ASSUMED_OUTPUT_TOKENS``.
-    """
+    """Return the largest output limit in the settings, at most ``MAX_RESPONSE_TOKENS``; None if they have none."""
     limit_values = [settings[name] for name in _LIMIT_FIELDS if settings.get(name) is not None]
     limits = [
         min(limit, MAX_RESPONSE_TOKENS) if type(limit) is int and limit > 0 else ASSUMED_OUTPUT_TOKENS

@@ -157,9 +157,9 @@ class _Period:
 
 @frozen
 class _Selection:
-    """The selected requests: they match ``traffic``, and ``subject`` (an end user or a tag) unless that is None."""
+    """The requests that match ``traffic_filter``, and ``subject`` (an end user or a tag) unless that is None."""
 
-    traffic: TrafficFilter
+    traffic_filter: TrafficFilter
     subject: SubjectFilter | None
 
     def open_reader(self, database: Database, unit_ms: int) -> RowSeriesReader:
@@ -171,7 +171,7 @@ class _Selection:
             request_filter = RequestFilter(
                 end_user=value if is_user else None, tag=None if is_user else f"{self.subject.name}={value}"
             )
-        return RowSeriesReader(database, self.traffic, request_filter, unit_ms)
+        return RowSeriesReader(database, self.traffic_filter, request_filter, unit_ms)
 
 
 @frozen(kw_only=True)
@@ -276,17 +276,17 @@ async def _read_subject_days(
     tag: stored histograms of 10,000 end users a day would take more room than all other sums together. If rows are gone
     or too many, there are no causes, and ``speeds`` is None.
     """
-    subject, traffic = selection.subject, selection.traffic
+    subject, traffic_filter = selection.subject, selection.traffic_filter
     if group not in {"key", "account"} or subject is None:
         raise InvalidRequest("The days of an end user or tag are split by key or account", param="group")
-    if traffic.model is not None or traffic.channel is not None:
+    if traffic_filter.model is not None or traffic_filter.channel is not None:
         raise InvalidRequest("The days of an end user or tag are not summed by model or channel", param="model")
     days = attrs.evolve(
         subject,
         since=period.starts.start // DAY_HOURS,
         until=period.starts.stop // DAY_HOURS - 1,
-        account_id=traffic.account_id,
-        key_id=traffic.key_id,
+        account_id=traffic_filter.account_id,
+        key_id=traffic_filter.key_id,
     )
     axis: Literal["key", "account"] = "key" if group == "key" else "account"
     series = await list_subject_series(database, days, axis, _MAX_SERIES)
@@ -331,7 +331,7 @@ async def _sum_days_before(
 async def _read_hours(
     database: Database, selection: _Selection, period: _Period, group: SplitAxis, now_ms: int
 ) -> _Numbers:
-    traffic_filter = selection.traffic
+    traffic_filter = selection.traffic_filter
     reader = await open_series_reader(database, traffic_filter)
     hours = TimeRange(period.starts.step, period.starts.start, period.starts.stop)
     speed_lines = await SpeedRepository(database).list_speed([hours], traffic_filter)

@@ -162,7 +162,8 @@ class ExplainedModel:
 class ExplainedAffinity:
     """What keeps a conversation where it was answered last: ``routing.affinity`` and ``routing.affinity_s``.
 
-    ``has_choice`` is false if all requests go to the same provider key anyway, and nothing is remembered.
+    ``has_choice`` is false if nothing is ever remembered: all requests go to the same provider key anyway, or the
+    operation has no conversations.
     """
 
     mode: AffinityMode

@@ -278,10 +278,11 @@ async def _report_subjects(request: AdminRequest, kind: SubjectKind, tag: str) -
 
 @admin_operation(query=(*FILTERS, STATUS_QUERY))
 async def get_facets(request: AdminRequest) -> FacetsView:
-    """List the values to filter requests by, with the number of requests for each, the most frequent first.
+    """List the most frequent values to filter requests by, with the number of requests for each.
 
-    Each kind is counted without its own filter. Times are whole hours, without any the last 30 days; if there are very
-    many requests only the newest days are counted, and `since` says when they begin. Channels are for administrators.
+    Each kind is counted without its own filter. Times are whole hours; the default is the last 30 days. If keys,
+    models, channels and statuses have too many combinations, only the newest days are counted, and `since` says when
+    they begin. Only administrators get channels.
     """
     await request.services.billing.flusher.store_waiting()
     status, traffic_filter = request.query.get("status"), await _parse_filter(request)

@@ -27,10 +27,7 @@ _MAX_FORECASTS = 10
 
 
 async def load_overview(request: web.Request) -> Data:
-    """Load the usage, latest requests and forecasts of an account: the member's own, or one selected by administrators.
-
-    If administrators have selected none, those of all accounts.
-    """
+    """Load the usage, latest requests and forecasts of the account; for administrators, of all or the selected one."""
     sees_all_accounts = request[ACTOR].scope is None
     account = request.query.get("account") if sees_all_accounts else None
     charts = await load_charts(request, account=account)
