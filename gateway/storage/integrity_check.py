@@ -28,8 +28,8 @@ async def check_integrity(path: Path, within_s: float) -> None:
     """Raise ``DatabaseStartupError`` if ``path`` belongs to another program, or damage is found in time.
 
     Pages are checked first, then whether indexes agree with their tables. If the file cannot be opened for another
-    reason, ``open_database`` reports it. The check stops after ``within_s`` seconds. A version of SQLite that cannot
-    stop does not check a file for which that may be too short.
+    reason, ``open_database`` reports it. The check stops after ``within_s`` seconds. With a version of SQLite
+    that cannot stop, a file that may take longer is not checked.
     """
     problems = await asyncio.to_thread(_check, path, within_s)
     if problems == [_FOREIGN_PROBLEM]:

@@ -160,7 +160,10 @@ class RequestJournal:
         self._rotate_at = self._size + self._rotate_bytes
 
     def _write_anew(self) -> int:
-        """Replace the file with one that has only the entries that matter; return its descriptor."""
+        """Replace the file with one that has only the entries that matter; return its descriptor.
+
+        Raises ``OSError`` if it cannot be written; the old file then stays.
+        """
         draft = self._path.with_name(f"{self._path.name}.new")
         content = b"".join((_HEAD_LINE, *self._open_notes.values()))
         descriptor = os.open(
@@ -199,7 +202,10 @@ def _read(path: Path) -> list[UnfinishedRequest]:
 
 
 def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
-    """Return each request's last entry, and the number of unreadable lines: 0 if only the last one is truncated."""
+    """Return each request's last entry, and the number of unreadable entries.
+
+    The number is 0 if only the last entry is truncated, and at least 1 if the line with the field names is damaged.
+    """
     requests: dict[str, UnfinishedRequest] = {}
     skipped_numbers: list[int] = []
     head, *lines = content.split(b"\n")

@@ -138,7 +138,10 @@ class LedgerRepository:
             await self._write(lambda connection: self.insert_new(connection, rows))
 
     async def _post_again(self, rows: Sequence[RequestRecord]) -> None:
-        """Store the new ones of ``rows`` while other nodes do the same, or alone if some replace stored rows."""
+        """Store those of ``rows`` that were never stored. Raises ``RowRefused`` if a constraint refuses one.
+
+        Other nodes may write at the same time, unless stored rows are to be replaced or a constraint was violated.
+        """
         is_charged: dict[str, bool] = {}
         write: Callable[[_InsertAgain], Awaitable[Sequence[str]]] = self._database.write_shared
         while True:
@@ -162,11 +165,11 @@ class LedgerRepository:
         *,
         may_reverse: bool,
     ) -> Sequence[str]:
-        """Store those of ``rows`` that were never stored.
+        """Store those of ``rows`` that were never stored; return an empty sequence.
 
-        If ``is_charged`` lacks some of them, store nothing and return the first of their ids, to be looked up before
-        the next call. That happens only in a cluster: retention may have deleted newer rows of the same key, and only
-        the ledger entry of its charge proves that a row was stored.
+        A row that retention may have deleted counts as stored. In a cluster, it does not if it has a cost and
+        ``is_charged`` says that the ledger has no entry of its charge. If ``is_charged`` lacks such rows, nothing is
+        stored, and the first of their ids are returned, to be looked up before the next call.
 
         Unless ``may_reverse``, raises ``_RowsContradicted`` if stored rows are to be replaced.
         """
@@ -374,7 +377,10 @@ class LedgerRepository:
         return parse_totals(await self._database.read_long(SUBJECT_TOTALS))
 
     async def audit_cluster(self) -> ClusterAudit | None:
-        """Return the stored state that nodes share, in one snapshot; None for a single gateway."""
+        """Return the errors in the state that nodes share, and the sums to be compared; None for a single gateway.
+
+        All are read in one snapshot.
+        """
         if self._database.credit is None:
             return None
         from gateway.storage.limit_counters import WRONG_COUNTERS, parse_wrong_counters  # noqa: PLC0415 - only to verify

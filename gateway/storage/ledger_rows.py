@@ -45,7 +45,7 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord], 
 
 
 def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
-    """Return what ``post_rows`` inserts: the rows, their charges, and their part of every sum but those of subjects."""
+    """Return the inserts that store the rows, their charges, and their part of every sum except those of subjects."""
     inserts: _Inserts = [
         (_INSERT_REQUESTS, list(map(request_values, rows))),
         (

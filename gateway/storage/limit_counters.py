@@ -112,9 +112,10 @@ class LimitCounters:
     async def list_highest(
         self, counter: str, since_s: int, count: int, choice: SubjectChoice = ALL_SUBJECTS, *, offset: int = 0
     ) -> dict[str, int]:
-        """Return the spending since ``since_s``, in nano-USD, of the ``count`` chosen subjects that have spent most.
+        """Return the spending, in nano-USD, of the ``count`` chosen subjects that have spent most, highest first.
 
-        ``offset``: how many subjects with a higher spending are left out.
+        Only windows and slices that began at or after ``since_s`` count. ``offset``: how many of the first subjects
+        are left out.
         """
         table = limit_counters.c
         conditions = [] if choice.subjects is None else [table.subject.in_(choice.subjects)]

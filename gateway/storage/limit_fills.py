@@ -218,7 +218,7 @@ async def _count(
 def _find_changes(
     rows: Iterable[Sequence[Any]], find_charge: FindCharge
 ) -> tuple[list[tuple[str, int]], dict[LimitCharge, int]]:
-    """Return the new ``limit_charges`` with their sequences, and the sums of the costs."""
+    """Return the new ``limit_charges`` and the sequence of each row that is charged, and the costs by charge."""
     changes, sums = [], defaultdict[LimitCharge, int](int)
     for values in rows:
         row = ChargedRow(*values)

@@ -202,7 +202,7 @@ class _FileCleanup:
         return (status.st_mtime, status.st_size, entry.path) if S_ISREG(status.st_mode) else None
 
     def _remove(self, stored_file: StoredFile) -> bool:
-        """Delete the file; return whether it no longer exists, even if it was deleted before."""
+        """Delete and count the file; return whether it no longer exists. One that was already gone is not counted."""
         try:
             os.unlink(stored_file[2])  # noqa: PTH108 - the path is a string, and there may be many
         except FileNotFoundError:

@@ -68,7 +68,10 @@ def is_location(url: str) -> bool:
 
 
 def parse_bucket(url: str) -> BucketAddress:
-    """Parse ``s3://bucket/prefix?endpoint=…``. Raises ``ValueError``."""
+    """Parse ``s3://access_key:secret_key@bucket/prefix?endpoint=…``; only the bucket is required.
+
+    Raises ``ValueError``.
+    """
     url_parts = urlsplit(url)
     credentials, _, bucket = url_parts.netloc.rpartition("@")
     access_key, colon, secret_key = credentials.partition(":")

@@ -122,8 +122,8 @@ class MemberRepository:
         Other fields keep their values. If ``changed_member`` has no ``passkeys``, they are deleted. With
         ``end_sessions`` all sessions of the member end, and its reset links are deleted.
 
-        Raises ``NotFound`` if the member or ``link`` does not exist. Raises ``Conflict`` if the name is taken, a field
-        that differs was changed meanwhile, or no administrator would be left.
+        Raises ``NotFound`` if the member, its new account or ``link`` does not exist. Raises ``Conflict`` if the name
+        is taken, a field that differs was changed meanwhile, or no administrator would be left.
         """
         difference = find_difference(original_member, changed_member)
         values = {

@@ -134,10 +134,9 @@ class RequestLogRepository:
         return next((int(row[0]) for row in await self._database.read(query)), None)
 
     async def _narrow_to_times(self, request_filter: RequestFilter, query: PageQuery) -> PageQuery:
-        """Narrow the range to the rows that may have been settled in the filter's period.
+        """Return ``query`` narrowed to the rows that may have been settled in the filter's period.
 
-        Rows are stored in the order of their settlement, give or take ``SLACK_MS``, so some rows outside the period
-        remain.
+        A row may be stored up to ``SLACK_MS`` out of the order of settlement, so some rows outside the period remain.
         """
         if request_filter.since_ms is not None:
             query = attrs.evolve(
@@ -162,7 +161,7 @@ class RequestLogRepository:
         return query
 
     async def _choose_range(self, request_filter: RequestFilter, query: PageQuery) -> PageQuery:
-        """Return ``query`` narrowed to the longest range that one index can cover."""
+        """Return ``query`` narrowed to the longest range that may be read at once, by an index or in order."""
         ordered_rows = self._ordered_rows // 2 if _compares_slowly(request_filter) else self._ordered_rows
         if request_filter.after is None:
             longest_query = attrs.evolve(query, low=max(query.low, query.high - ordered_rows))

@@ -176,7 +176,11 @@ def _open(backup: Path, passphrase: str) -> Iterator[IO[bytes]]:
 
 
 def _read_through(source: IO[bytes], limits: "_BackupLimits") -> dict[str, Any]:
-    """Read a whole backup; return its manifest. Raises ``BackupUnreadable`` if files differ from it or are too big."""
+    """Read a whole backup and return its manifest.
+
+    Raises ``BackupUnreadable`` if a name or size differs from the manifest, the database is missing, or files exceed
+    ``limits``. The contents of the files are not compared.
+    """
     sizes: dict[str, int] = {}
     manifest: dict[str, Any] | None = None
     for member in read_members(source):

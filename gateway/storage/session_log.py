@@ -133,7 +133,10 @@ class SessionLogRepository:
         return tuple(sessions), None
 
     async def _find_low(self, session_filter: SessionFilter, index: str | None, sequences: range, max_rows: int) -> int:
-        """Return the sequence from which on ``sequences`` have ``max_rows`` rows, of those that the index finds."""
+        """Return where the last ``max_rows`` rows of ``sequences`` begin, of those that the index finds.
+
+        Returns the start of ``sequences`` if there are fewer. Without an index, every sequence counts as a row.
+        """
         if index is None:
             return max(sequences.start, sequences.stop - max_rows)
         is_before = _build_index_condition(session_filter, index), _sequence < sequences.stop
@@ -170,7 +173,7 @@ class SessionLogRepository:
         return rows
 
     async def _is_old(self, sequence: int, session_filter: SessionFilter) -> bool:
-        """Return whether no row before ``sequence`` can match."""
+        """Return whether the filter's period excludes all rows before ``sequence``."""
         if session_filter.since_ms is None:
             return False
         query = select(_COLUMNS.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
@@ -249,7 +252,10 @@ def _search_later(used: Subquery, start: ColumnElement[int], session_filter: Ses
 
 
 def _find_next_row(session: FromClause, start: ColumnElement[int], session_filter: SessionFilter) -> ScalarSelect[int]:
-    """Return the first row of a session from ``start`` on, and from the next row of the key and end user on."""
+    """Select the sequence of a session's first row from ``start`` on that may match.
+
+    Rows before the next row of the filter's key, or of its end user, are skipped. Without a row the result is null.
+    """
     for name in ("key_id", "end_user"):
         value = getattr(session_filter, name)
         if value is not None:

@@ -171,7 +171,7 @@ class SessionStateRepository:
 
 
 def _write_unused(before_ms: int) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions of ``list_unused``. Requests are read through the index of their sessions."""
+    """Return the conditions of an unused session. Requests are read through the index of their sessions."""
     return _COLUMNS.ended_ms.is_(None), _COLUMNS.changed_ms < before_ms, ~_write_has_requests(_COLUMNS.subject)
 
 

@@ -46,7 +46,10 @@ class ModelSums:
 
 
 async def compare_models(database: Database, route: str, since_ms: int) -> Sequence[ModelSums]:
-    """Return the sums of each model for ``route`` among the newest rows settled since ``since_ms``, copies last."""
+    """Return the sums of each model for ``route``, copies last.
+
+    Of the newest ``MAX_ROWS`` rows of all routes, those settled since ``since_ms`` count.
+    """
     newest = select(func.max(_COLUMNS.sequence)).scalar_subquery()
     model = case((_COLUMNS.served_model == _EMPTY, _COLUMNS.model), else_=_COLUMNS.served_model)
     is_completed = _COLUMNS.outcome == "completed"

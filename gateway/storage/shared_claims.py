@@ -69,9 +69,9 @@ def _is_free(table: Table) -> ColumnElement[bool]:
 
 
 def _write_claim(table: Table, group: ColumnElement[object], is_claimable: ColumnElement[bool]) -> Update:
-    """Return the statement that claims rows of ``is_claimable``, up to ``each`` of a group.
+    """Return the statement that claims due rows of ``is_claimable``: up to ``most``, and up to ``each`` of a group.
 
-    Rows that are already claimed come first and count.
+    Rows of the group that are claimed already count towards ``each``.
     """
     due_ms, sequence, lease_until_ms = table.c.due_ms, table.c.sequence, table.c.lease_until_ms
     by_age = (case((lease_until_ms <= _NOW, 1), else_=0), due_ms, sequence)

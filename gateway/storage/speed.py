@@ -160,7 +160,10 @@ class SpeedRepository:
 
 
 async def _merge(connection: AsyncConnection, cells: dict[SpeedKey, Speed]) -> None:
-    """Add cells to the stored ones. The state must be locked, because no other process may change them meanwhile."""
+    """Add ``cells`` to the stored ones; both have the totals then.
+
+    The caller has locked the state, because no other process may change the stored cells meanwhile.
+    """
     for key, stored_speed in await _find_cells(connection, cells):
         cells[key].add(stored_speed)
     values = [(*key, *(write_histogram(getattr(cells[key], name)) for name in _HISTOGRAMS)) for key in sorted(cells)]
@@ -184,7 +187,7 @@ async def _find_cells(connection: AsyncConnection, keys: Iterable[SpeedKey]) -> 
 
 
 def _is_before(cursor_text: str) -> ColumnElement[bool]:
-    """Return the condition that a row is before a cursor."""
+    """Return the condition that a row is not after a cursor."""
     since = parse_cursor(cursor_text).since
     return since.has() if isinstance(since, Snapshot) else requests.c.sequence <= since
 

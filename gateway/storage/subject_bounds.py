@@ -106,7 +106,11 @@ class SubjectBounds:
         *,
         admits: bool,
     ) -> set[str]:
-        """Return those of ``values`` that have sums of their own. The group stays locked until the commit."""
+        """Return those of ``values`` that have sums of their own; with ``admits``, new ones within the bound, too.
+
+        The admitted ones are counted in the database, and ``known_group`` learns the stored ones. The group stays
+        locked until the commit.
+        """
         count = await self._lock(connection, group)
         is_names = group.kind == "tag" and not group.name
         stored_values = await _find_values(connection, group, values, is_names=is_names)
@@ -153,7 +157,10 @@ class SubjectBounds:
 def _place(
     sums: Mapping[SubjectKey, Sums], groups: Mapping[SubjectGroup, _GroupValues]
 ) -> list[tuple[Any, ...]] | None:
-    """Return the rows to which ``sums`` are added; None if a value is undecided. Tags beyond the bound are left out."""
+    """Return ``sums`` as rows to be added to the stored ones; None if a value is undecided.
+
+    Names of tags beyond the bound are left out. Other values beyond it are summed as ``OTHER_VALUES``.
+    """
     placed_sums: dict[SubjectKey, Sums] = {}
     for key, amounts in sums.items():
         if key.kind == "tag":

@@ -57,7 +57,7 @@ def run_part(connection: Connection, revision: str) -> bool:
 
 
 def _add_next_part(connection: Connection, after: int, add_part: AddPart, end: End | None) -> int | None:
-    """Add the part after a sequence; return its last sequence, None at the end."""
+    """Add the part after the sequence ``after`` and return its last sequence. After the last part return None."""
     part = connection.execute(_FIND_PART, {"after": after, "part_rows": PART_ROWS}).one()
     if part.number:
         add_part(connection, after, part.last)

@@ -219,7 +219,7 @@ class PostgresDatabase(Database):
                 return [(await connection.execute(statement)).all() for statement in statements]
 
     async def _start(self, engine: AsyncEngine, first_statement: Executable) -> tuple[AsyncConnection, Row[Any]]:
-        """Return a connection and the result of ``first_statement`` on it. A broken connection is replaced."""
+        """Return a connection and the row that ``first_statement`` returns on it. A broken one is replaced once."""
         for is_last in (False, True):
             connection = await engine.connect()
             try:

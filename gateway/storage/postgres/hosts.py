@@ -72,7 +72,9 @@ class Hosts:
         return len(self._hosts) > 1
 
     async def connect(self, open_connection: Callable[[Host], Awaitable[Connection]]) -> Connection:
-        """Return the first connection that any host opens.
+        """Return the first connection that any host opens; that host is preferred from then on.
+
+        The others are tried if the preferred host has failed, or has not answered within its head start.
 
         If all fail, raises the first error that a server has sent, such as a wrong password; if no server answered,
         the first error.

@@ -102,7 +102,8 @@ async def _upgrade(connection: AsyncConnection, name: str) -> None:
 async def _name_connection(connection: AsyncConnection, address: Address) -> AsyncIterator[Driver]:
     """Give a connection the name of an upgrade, and let its server end a statement whose client is gone.
 
-    Meanwhile the connection sees no schema but its own: ``DROP INDEX`` could else find the index of another gateway.
+    Meanwhile the connection sees no schema but its own. Otherwise ``DROP INDEX`` could find the index of another
+    gateway.
     """
     driver = await _find_driver(connection)
     await driver.execute("SELECT set_config('application_name', $1, false)", address.upgrade_user)

@@ -78,7 +78,7 @@ class SoleUser:
     async def acquire(self, wait_s: float = 0.0) -> None:
         """Take the lock unless this gateway has it; retry for ``wait_s`` seconds.
 
-        Raises ``DatabaseInUse``, asyncpg's errors.
+        Raises ``DatabaseInUse`` if another gateway still has it then. Errors of the connection are passed on.
         """
         if self._connection is not None and not self._connection.is_closed():
             return

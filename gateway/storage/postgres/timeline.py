@@ -70,8 +70,8 @@ class NewestTimeline:
         """Remember the timeline of a new ``connection``. Raises ``ServerOutdated``.
 
         A standby, and a server that hides its timeline from this user, as some managed services do, are not checked.
-        A connection to a primary closes those to other servers. Otherwise a former primary that is a standby now would
-        be read for as long as it runs.
+        A connection to a primary closes those to standbys and, if its timeline is known, those to servers on another
+        one. Otherwise a former primary that is a standby now would be read for as long as it runs.
         """
         try:
             system, number = await connection.fetchrow(_READ_TIMELINE)
