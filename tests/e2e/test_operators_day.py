@@ -114,7 +114,7 @@ async def test_the_reason_of_a_failure_is_in_the_list_and_in_the_request(gateway
         operator = await sit_down(gateway_with, {"channel": [channel(up.base_url)]})
         assert await ask(operator) == 502
         await operator.gateway.rows(1)
-        listed = await operator.see("requests", "--outcome", "failed", width=160)
+        listed = await operator.see("requests", "--outcome", "failed", width=200)  # also with durations of seconds
         assert reason in listed
         shown = await operator.see("requests", "show", listed.splitlines()[1].split()[0], width=160)
         assert reason in shown
