@@ -31,12 +31,14 @@ class LeasedSessionBalance(LeasedLimitBalance):
         status: the HTTP status of a refusal.
         store_cap_nanos: the budget when the store last answered; None before.
         read_since_request: whether the budget was read after the store was last asked for credit.
+        is_cap_lowered: whether the store's last answer was given under a lower budget than the answer before.
     """
 
     limit_nanos: int | None = attrs.field(default=None, init=False)
     status: int = attrs.field(default=DEFAULT_STATUS, init=False)
     store_cap_nanos: int | None = attrs.field(default=None, init=False)
     read_since_request: bool = attrs.field(default=False, init=False)
+    is_cap_lowered: bool = attrs.field(default=False, init=False)
 
     @property
     def leased(self) -> bool:
@@ -76,13 +78,15 @@ class LeasedSessionBalance(LeasedLimitBalance):
     def is_outdated(self, request: CreditRequest) -> bool:
         """Return whether the limit was lowered, as for other limits.
 
-        Also true if a lower budget was read while the store granted credit of a higher one.
+        Also true if a lower budget was read while the store granted credit of a higher one, or if the store answered
+        under a lower budget than before: reading that budget later does not show that it was lowered.
         """
         is_lowered = self.read_since_request and self.answered_cap_nanos > self.cap_nanos
-        return is_lowered or super().is_outdated(request)
+        return is_lowered or self.is_cap_lowered or super().is_outdated(request)
 
     def note_answer(self, answer: CreditGrant) -> None:
         super().note_answer(answer)
+        self.is_cap_lowered = answer.cap_nanos < self.answered_cap_nanos
         self.store_cap_nanos = answer.cap_nanos
 
     def _build_total(self) -> LimitBalance:

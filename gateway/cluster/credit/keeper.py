@@ -299,10 +299,10 @@ class CreditKeeper:
             elif grant.granted_nanos:
                 balance.grant(grant.granted_nanos)
                 balance.refusal = None
-                if balance.is_outdated(requests[grant.balance]):
-                    self.return_idle(balance)
             else:
                 balance.demand.no_credit_until_s = self.now() + _NO_CREDIT_PAUSE_S
+            if grant.limited and balance.is_outdated(requests[grant.balance]):
+                self.return_idle(balance)
             if grant.limited and balance.exceeds(grant.outstanding_nanos):
                 known_nanos = balance.granted_nanos - balance.used_nanos
                 problems = describe_lease(balance, known_nanos, grant.outstanding_nanos)

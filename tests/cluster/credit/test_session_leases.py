@@ -138,6 +138,29 @@ async def test_idle_credit_of_a_raise_that_a_node_never_read_goes_back(store: Cr
     await stop([first, second])
 
 
+async def test_idle_credit_of_a_raise_goes_back_when_the_store_answers_under_the_lower_budget(
+    store: CreditStore, tmp_path: Path
+) -> None:
+    """The budget that the node reads after that answer is the budget it knew before the raise."""
+    (first, second), caller = await start_gateways(store, tmp_path, 2)
+    await second.open_budget(caller, "run1", 1_000)
+    key = attrs.evolve(caller.key, max_session_nanos=9_000)
+    await first.open_budget(Caller(caller.account, key), "run1", 9_000)
+    second.settle(await second.admit(caller, 800, session="run1"), 800)
+    balance = second.limits.open_budgets().list_balances(caller.account.id, "run1")[0]
+    assert (balance.find_room(second.balances.today) or 0) > 200
+    await first.open_budget(caller, "run1", 1_000)
+    with pytest.raises(BudgetExceeded):  # more than the node has: the store is asked
+        await second.admit(caller, 9_000, session="run1")
+    await second.limits.open_budgets().reload(f"{caller.account.id}:run1")
+    assert balance.find_room(second.balances.today) == 0
+    admitted, _ = await admit_all([second], caller, "run1", 10)
+    assert len(admitted) == 2
+    for gateway, ctx in admitted:
+        gateway.settle(ctx, 100)
+    await stop([first, second])
+
+
 async def test_credit_of_a_raise_that_ended_before_the_answer_came_goes_back(
     store: CreditStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
